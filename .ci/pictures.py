@@ -30,7 +30,7 @@ import pandas as pd
 from flower_pca import Table, plots, simulate, track
 from flower_pca.analysis.monitor import Monitor
 from flower_pca.core.run import Run
-from flower_pca.masking.run import Masked
+from flower_pca.masking.run import MaskedRun
 from flower_pca.plots import monitored, style
 
 ROOT = Path(__file__).parents[1]
@@ -190,14 +190,14 @@ def _masks(path: Path) -> None:
     shards = [rng.standard_normal((n, 8)) @ mixing + 0.3 * rng.standard_normal((n, 24)) for n in (80, 60, 40)]
     with _noted(Run) as plain:
         simulate("krylov", shards, n_components=3)
-    with _noted(Run) as sums, _noted(Masked) as uploads:
+    with _noted(Run) as sums, _noted(MaskedRun) as uploads:
         simulate("krylov", shards, n_components=3, mask=True)
     answer = next(replies[0].arrays["S"] for replies in plain if "S" in replies[0].arrays)
     total = next(replies[0].arrays["S"] for replies in sums if "S" in replies[0].arrays)
     sent = (replies[0].arrays.get("mask.y", np.zeros(0)) for replies in uploads)
     words = next(y for y in sent if y.size == total.size).reshape(total.shape).astype(float) - 2.0**63
     shown = {"answer of one site": answer, "what the server receives from it": words, "sum of all sites": total}
-    drawn = style.figure((9.0, 4.6))
+    drawn = style.new_figure((9.0, 4.6))
     for axes, (title, values) in zip(drawn.subplots(1, 3), shown.items(), strict=True):
         reach = float(np.abs(values).max())
         axes.imshow(values, cmap="RdBu_r", vmin=-reach, vmax=reach, aspect="auto", interpolation="nearest")
@@ -212,7 +212,7 @@ def _messages(path: Path) -> None:
     """Draw the messages between the server and three sites, with their sizes."""
     tables, names = _hospitals()
     result = simulate("krylov", tables, n_components=3, scale="std", columns=names)
-    drawn = style.figure((9.0, 1.6 + 0.9 * len(result.history)))
+    drawn = style.new_figure((9.0, 1.6 + 0.9 * len(result.history)))
     axes = drawn.subplots()
     sites = len(tables)
     for i, message in enumerate(result.history):

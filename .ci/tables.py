@@ -16,7 +16,7 @@ import textwrap
 from pathlib import Path
 
 from flower_pca import PersonalResult, RobustResult, TripleResult, registry, run_config
-from flower_pca.base.labels import series
+from flower_pca.base.labels import join_with_and
 from flower_pca.base.settings import Setting
 from flower_pca.commands.algorithms import describe
 from flower_pca.core import compatible, config
@@ -30,7 +30,7 @@ BEGIN, END = "<!-- algorithms: written by .ci/tables.py -->", "<!-- end of algor
 def choosing() -> str:
     """Return the table of algorithms, what each finds and when to prefer it."""
     lines = ["| algorithm | finds | prefer it |", "|---|---|---|"]
-    for stage in registry.public().values():
+    for stage in registry.public_classes().values():
         prefer = _named(_first(describe(stage)["prefer"]))
         lines.append(f"| `{stage.name}` | {_finds(stage)} | {prefer} |")
     return "\n".join(lines)
@@ -47,11 +47,11 @@ def by_option() -> str:
     basic = [stage for stage in stages if not compatible.RICH.holds(stage)]
     taken = {}
     for (option, *others), _ in compatible.NEEDS:
-        takers = [f"`{stage.name}`" for stage in basic if not compatible.missing(stage, option)]
+        takers = [f"`{stage.name}`" for stage in basic if not compatible.missing_properties(stage, option)]
         if takers and not others:
-            only = f" ({series(takers)} only)" if len(takers) < len(basic) else ""
+            only = f" ({join_with_and(takers)} only)" if len(takers) < len(basic) else ""
             taken[f"`{option}`{only}"] = None
-    names = series([f"`{stage.name}`" for stage in basic])
+    names = join_with_and([f"`{stage.name}`" for stage in basic])
     words = f"{names} take few options: the options that work with every algorithm (listed below the table), and"
     words += f" {', '.join(taken)}. They take no other option of this table. The table covers all other algorithms,"
     words += " with their default parameters."
@@ -64,7 +64,7 @@ def by_option() -> str:
     for named in dict.fromkeys(named for named, _ in compatible.NEEDS):
         works, groups = [], {}
         for stage in (stage for stage in stages if compatible.RICH.holds(stage)):
-            briefs = [lack.brief for lack in compatible.missing(stage, *named)]
+            briefs = [lack.brief for lack in compatible.missing_properties(stage, *named)]
             (groups.setdefault(briefs[0], []) if briefs else works).append(f"`{stage.name}`")
         if len(groups) == 1 and len(works) <= _FEW:
             ((brief, names),) = groups.items()
@@ -88,7 +88,7 @@ def beside() -> str:
     """Return the options that work with every algorithm, and the table of options that exclude each other."""
     named = {option for options, _ in compatible.NEEDS for option in options}
     free = [f"`{name}`" for name in (*config._OPTIONS, "checkpoint", "answers") if name not in named | {"n_components"}]
-    words = f"{series(free)} work with every algorithm, and so do clients"
+    words = f"{join_with_and(free)} work with every algorithm, and so do clients"
     words += " that miss messages. Some pairs of options do not work together. Each pair is listed only once, so look"
     words += " for your option in both columns. One exception is not in the table: `dp` works with"
     words += ' `missing="mean"` if the ranges of'
@@ -104,7 +104,7 @@ def beside() -> str:
 def reference() -> str:
     """Return the table of algorithms with their Strategy and client."""
     lines = ["| name | class | Strategy | client |", "|---|---|---|---|"]
-    for name, stage in registry.public().items():
+    for name, stage in registry.public_classes().items():
         lines.append(f"| `{stage.name}` | `{name}` | `strategies.{name}` | `clients.{name}Client` |")
     return "\n".join(lines)
 
@@ -161,7 +161,7 @@ def _first(text: str) -> str:
 
 def _named(text: str) -> str:
     """Replace names of classes by the names of their algorithms."""
-    names = {name: stage.name for name, stage in registry.public().items()}
+    names = {name: stage.name for name, stage in registry.public_classes().items()}
     return re.sub(r"`(\w+)`", lambda found: f"`{names.get(found[1], found[1])}`", text)
 
 

@@ -112,11 +112,13 @@ def nodes(repeats: int = 5) -> list[list[object]]:
         first = []
         for _ in range(3):
             data = LocalData(X)
-            first.append(spent(lambda data=data, Z=Z: FixedData.of(data).matmat(Z)))
+            first.append(spent(lambda data=data, Z=Z: FixedData.of_rows(data).matmat(Z)))
         cells.append(f"{float(np.median(first)) / bare:.1f}")
         data = LocalData(X).in_frame(frame)
-        FixedData.of(data).matmat(Z)
-        later = float(np.median([spent(lambda data=data, Z=Z: FixedData.of(data).matmat(Z)) for _ in range(repeats)]))
+        FixedData.of_rows(data).matmat(Z)
+        later = float(
+            np.median([spent(lambda data=data, Z=Z: FixedData.of_rows(data).matmat(Z)) for _ in range(repeats)])
+        )
         by_rows = float(np.median([spent(lambda data=data, Z=Z: data.matmat(Z, reuse=1)) for _ in range(repeats)]))
         rows.append([*cells, f"{later / bare:.2f}", f"{by_rows / bare:.2f}"])
     return rows

@@ -44,7 +44,7 @@ def driven(parts: list[Any], masks: MaskedSums) -> tuple[Counter[str], Counter[s
             arrays, data = message.arrays_for(i), nodes[i].in_frame(message.frame)
             if (stage := messages.inner_stage(arrays)) is not None:  # what it takes without masks, and to warm up
                 began = time.process_time()
-                client_half.answer(stage, messages.plain(arrays), data, {})
+                client_half.answer(stage, messages.stage_arrays(arrays), data, {})
                 client[step] -= time.process_time() - began
             began = time.process_time()
             up, memories[i] = client_half.answer(message.stage, arrays, data, memories[i])
@@ -65,7 +65,7 @@ def row(clients: int, masks: MaskedSums) -> list[object]:
     each = [1e3 * client[step] / clients / (1 if step in ("keys", "shares") else sums) for step in STEPS]
     told, before = masked.bytes_up + masked.bytes_down, plain.bytes_up + plain.bytes_down
     return [
-        f"{clients} ({masks.degree(clients)})" + ("" if masks.self_masks else ", no self-masks"),
+        f"{clients} ({masks.neighbor_count(clients)})" + ("" if masks.self_masks else ", no self-masks"),
         f"{len(plain)} and {len(masked)}",
         f"{(told - keys) / before:.3f}",
         f"{keys / clients / sums / 1e3:.1f}",

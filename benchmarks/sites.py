@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks import table
 from flower_pca.stages import outlying_sites
-from flower_pca.stages.site_share import beyond_chance
+from flower_pca.stages.site_share import exceeds_chance
 
 NULL_RUNS, K = 300, 5
 DRAWS = 100
@@ -24,7 +24,7 @@ def hinted(parts, k):
     scores = centered @ np.linalg.svd(centered, full_matrices=False)[2][:k].T
     ends = np.cumsum([len(rows) for rows in parts])[:-1]
     between = sum(len(own) * own.mean(axis=0) ** 2 for own in np.split(scores, ends))
-    return bool(beyond_chance(between / (scores**2).sum(axis=0), len(parts), len(pooled)).any())
+    return bool(exceeds_chance(between / (scores**2).sum(axis=0), len(parts), len(pooled)).any())
 
 
 ALIKE = {
@@ -57,7 +57,7 @@ def accused(rng, parts):
     """The sites that the rule names, by what an opening tells of them."""
     block = rng.standard_normal((parts[0].shape[1], 6))
     own = [rows - rows.mean(axis=0) for rows in parts]
-    found = outlying_sites.find(
+    found = outlying_sites.find_outlying(
         np.array([len(rows) for rows in parts]),
         np.array([rows.mean(axis=0) for rows in parts]),
         np.array([rows.std(axis=0) for rows in parts]),

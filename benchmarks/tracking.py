@@ -89,7 +89,7 @@ def modified() -> list[list[object]]:
     for n, r in ((200, 5), (1000, 10), (1000, 30)):
         clean = moving.piecewise(n=n, r=r, d=60, change=60, rho=0.1, seed=0)
         problem = moving.corrupted(clean, seed=0)
-        P, seen = moving.near(clean.truth[0].T, 0.054, 0), ~np.isnan(problem.Y)
+        P, seen = moving.is_within_cut(clean.truth[0].T, 0.054, 0), ~np.isnan(problem.Y)
         Y = np.nan_to_num(problem.Y)
         ours = partial(modified_cs, P, Y, seen, 1.0)
         theirs = partial(_each, partial(_textbook, P), Y, seen)

@@ -23,14 +23,14 @@ from flwr.serverapp import Grid, ServerApp
 
 from flower_pca import clients, registry
 from flower_pca.base import checks
-from flower_pca.base.errors import ConfigError, private, public
+from flower_pca.base.errors import ConfigError, marked_private, marked_public
 from flower_pca.clients.policy.rules import Rules, rules_of_simulation
 from flower_pca.data import partition, sources
 from flower_pca.data.sources import Arrivals
 from flower_pca.hosting import EACH
 from flower_pca.names import columns
 from flower_pca.rows.stream import Stream
-from flower_pca.run_config import settings
+from flower_pca.run_config import settings_of
 
 # A node with one of these settings must not use random rows, because the user of the run knows all random rows, and
 # the other nodes of a masked sum rely on this node.
@@ -48,19 +48,19 @@ def main(grid: Grid, context: Context) -> None:
     run(grid, context)
 
 
-def _load(context: Context) -> Any:
+def _load_rows(context: Context) -> Any:
     """Return the node's own rows, or its share of the rows that the run-config names.
 
     For a tracker, and for rows that are split into batches, return a stream.
     """
-    node, config = context.node_config, _settings(context)
+    node, config = context.node_config, _settings_of_run(context)
     data = _own_rows(node)
     if data is not None:
-        if registry.tracks(str(config.get("algorithm", ""))) and Path(data).expanduser().is_dir():
+        if registry.is_tracker(str(config.get("algorithm", ""))) and Path(data).expanduser().is_dir():
             return Stream(Arrivals(data), who=checks.NODE)
-        with private():
+        with marked_private():
             own = Rules.of_node_config(node)
-        words = (*own.columns_of_words, *sources.words_among(data, own.covariate_names))
+        words = (*own.text_columns, *sources.words_among(data, own.covariate_names))
         rows = sources.make(data, words=tuple(dict.fromkeys(words)), ids=own.id_column)
         if own.max_epsilon is not None and getattr(rows, "words", None):
             # With max_epsilon, a column with text counts as numeric, so its cells are read, too.
@@ -72,16 +72,16 @@ def _load(context: Context) -> Any:
     _check_shared_rows(node, spec)
     wanted = str(config.get("columns", "")) or None
     if config.get("partitioned-by") == "columns":
-        with public():
-            every = _parties(
+        with marked_public():
+            every = _tables_of_parties(
                 spec, str(config.get("ids", "")) or None, int(node["num-partitions"]) * _clients_per_node(context)
             )
             return every[int(node["partition-id"])]
-    free = Rules.of(None, rules_of_simulation(config))
-    words, beside = free.columns_of_words, free.covariate_names
-    with public():  # The run has named these rows, so errors about them may be sent to the server.
+    free = Rules.with_changes(None, rules_of_simulation(config))
+    words, beside = free.text_columns, free.covariate_names
+    with marked_public():  # The run has named these rows, so errors about them may be sent to the server.
         number = int(node["num-partitions"]) * _clients_per_node(context)
-        shards = _whole(spec, str(config["partition"]), number, wanted, words, beside)
+        shards = _rows_of_client(spec, str(config["partition"]), number, wanted, words, beside)
         own = shards(int(node["partition-id"]))
     batch = int(config.get("batch", 0))
     if batch:
@@ -89,16 +89,16 @@ def _load(context: Context) -> Any:
     return own
 
 
-def _settings(context: Context) -> dict[str, Any]:
+def _settings_of_run(context: Context) -> dict[str, Any]:
     """Return the settings of the run. Errors about them are public, because they come from the user of the run."""
-    with public():
-        return settings(context.run_config)
+    with marked_public():
+        return settings_of(context.run_config)
 
 
 def _own_rows(node: Mapping[str, Any]) -> str | None:
     """Return the source of the node's own rows: its `data`, its `data-path` (as in other Flower apps), or None."""
     data, path = node.get("data"), node.get("data-path")
-    with private():
+    with marked_private():
         if data is not None and path is not None and data != path:
             raise ConfigError(
                 f"The node-config names its rows twice: data={str(data)!r} and data-path={str(path)!r}. Remove one of "
@@ -123,7 +123,7 @@ def _check_shared_rows(node: Mapping[str, Any], spec: str) -> None:
                 f"The node-config of this node has {guarded[0]}, but no data. Add the node's own data, because whoever "
                 "sends the run knows all random rows that the node would draw."
             )
-        if (size := sources.size_drawn(spec)) > _LARGEST:
+        if (size := sources.largest_drawn_size(spec)) > _LARGEST:
             raise ConfigError(
                 f"A node draws at most {_LARGEST:,} random entries (n d for the rows, and d d for each client), but "
                 f"this run asks for {size:,}. Ask for fewer rows or columns."
@@ -143,13 +143,13 @@ def _in_simulation() -> bool:
 
 def _clients_per_node(context: Context) -> int:
     """Return the number of clients of a node: the number in the run-config for a virtual node, else 1."""
-    given = int(_settings(context)[EACH])
+    given = int(_settings_of_run(context)[EACH])
     if given > 1 and _in_simulation() and _own_rows(context.node_config) is None:
         return given
     return 1
 
 
-def _hosts(context: Context) -> range:
+def _hosted_clients(context: Context) -> range:
     """Return the numbers of the clients that a node hosts, or an empty range if the node is itself a client."""
     each = _clients_per_node(context)
     if each > 1:
@@ -159,37 +159,37 @@ def _hosts(context: Context) -> range:
 
 
 @lru_cache(maxsize=1)
-def _whole(
+def _rows_of_client(
     data: str, deal: str, clients: int, wanted: str | None, words: tuple[str, ...], covariates: tuple[str, ...]
 ) -> Callable[[int], Any]:
     """Return a function that takes a client's number and returns the client's rows.
 
     The data are read once in each process, because a worker of a simulation runs many nodes.
     """
-    needed, names = partition.column(deal), columns.names_in(wanted)
+    needed, names = partition.label_column(deal), columns.split_names(wanted)
     beside = () if needed is None else (needed,)
     if names is not None:
         names = tuple(dict.fromkeys([*names, *covariates]))
     every = tuple(dict.fromkeys([*words, *sources.words_among(data, covariates)]))
     table = sources.table(data, beside=beside, columns=names, words=every)
-    parts = partition.make(deal, len(table), clients, beside=table.beside)
-    sites = partition.sites(deal, table.beside, parts)
+    parts = partition.make_parts(deal, len(table), clients, beside=table.beside)
+    sites = partition.site_names(deal, table.beside, parts)
     return lambda i: table.take(parts[i], sites[i]).bare()
 
 
 @lru_cache(maxsize=1)
-def _parties(data: str, ids: str | None, clients: int) -> list[Any]:
+def _tables_of_parties(data: str, ids: str | None, clients: int) -> list[Any]:
     """Return the tables of clients with different columns of the same people. They are read once in each process."""
     return sources.parties(data, ids=ids, clients=clients)
 
 
-def _rules(context: Context) -> Rules:
+def _rules_of_node(context: Context) -> Rules:
     """Return the rules in the node-config. For a node that uses the run's rows, add the rules of a simulation."""
-    with private():
+    with marked_private():
         given = Rules.of_node_config(context.node_config)
     if _own_rows(context.node_config) is not None:
         return given
-    return Rules.of(given, rules_of_simulation(_settings(context)))
+    return Rules.with_changes(given, rules_of_simulation(_settings_of_run(context)))
 
 
-client_app = clients.client_app(_load, rules=_rules, hosts=_hosts)
+client_app = clients.client_app(_load_rows, rules=_rules_of_node, hosts=_hosted_clients)

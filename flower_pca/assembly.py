@@ -24,7 +24,7 @@ from flower_pca.core.run import Run
 from flower_pca.core.stage import Stage
 from flower_pca.dp.outlook import Outlook
 from flower_pca.names import ranges
-from flower_pca.names.columns import names_in
+from flower_pca.names.columns import split_names
 from flower_pca.names.levels import Coding
 from flower_pca.results import start as starts
 from flower_pca.results.projection import Scaling
@@ -40,7 +40,7 @@ from flower_pca.stages.summed_opening import PrivateOpening, SummedOpening
 
 if TYPE_CHECKING:
     from flower_pca.core.drive import WrappedRun
-    from flower_pca.layers.noise import Budget
+    from flower_pca.layers.noise import BudgetLayer
     from flower_pca.tracking.tracker import Tracker
 
 AnyRun: TypeAlias = "Run | WrappedRun"
@@ -66,21 +66,21 @@ class ScalingOptions(TypedDict, total=False):
     mask: bool | MaskedSums | str | None
 
 
-def channel_of(given: object) -> Layer | None:
+def channel_of(spec: object) -> Layer | None:
     """Return the channel of a spec string such as "air(noise_std=0.1)", or None for an ideal channel."""
-    if given is None:
+    if spec is None:
         return None
     from flower_pca.layers.air import AirChannel
 
-    return AirChannel.of(given)
+    return AirChannel.from_spec(spec)
 
 
 # The keywords of `config` that become parameters of an iterative algorithm
 _STOPPING: Final = ("tol", "min_rounds", "max_rounds", "patience")
 _STRINGS: Final[dict[str, Callable[[Any], Any]]] = {
     "mask": MaskedSums.of,
-    "variants": Variants.of,
-    "highly_variable": HighlyVariable.of,
+    "variants": Variants.from_spec,
+    "highly_variable": HighlyVariable.from_spec,
     "dp": DP.of,
     "channel": channel_of,
 }
@@ -102,7 +102,7 @@ def config(algorithm: str | Algorithm[Any] | PCAConfig, **settings: Any) -> PCAC
                 f"A PCAConfig already has its settings, so {', '.join(settings)} cannot be given as well. Use "
                 f"dataclasses.replace(config, {next(iter(settings))}=...) instead."
             )
-        return check(algorithm)
+        return check_config(algorithm)
     checks.parameters("simulate()", settings, SimulationOptions.__annotations__)
     made = registry.make(algorithm, **{name: settings[name] for name in _STOPPING if settings.get(name) is not None})
     for name in _STOPPING:
@@ -110,19 +110,19 @@ def config(algorithm: str | Algorithm[Any] | PCAConfig, **settings: Any) -> PCAC
     for name, read in _STRINGS.items():
         if name in settings:
             settings[name] = read(settings[name])
-    return check(PCAConfig(made, **settings))
+    return check_config(PCAConfig(made, **settings))
 
 
-def check(config: PCAConfig, **beside: Any) -> PCAConfig:
+def check_config(config: PCAConfig, **more: Any) -> PCAConfig:
     """Return the configuration after checking that its settings, and the settings in `beside`, work together."""
-    on = {**config.options, **beside}
+    on = {**config.options, **more}
     if not on:
         return config
     algorithm = config.algorithm
     if _has_ranges(config):
         # If the columns are known, `auto` chooses its algorithm now, and the check applies to that algorithm.
-        algorithm, _ = _as_configured(config)
-    compatible.check(algorithm, on, registry.ALGORITHMS)
+        algorithm, _ = _first_algorithm(config)
+    compatible.check_combination(algorithm, on, registry.ALGORITHMS)
     return config
 
 
@@ -131,7 +131,7 @@ def _has_ranges(config: PCAConfig) -> bool:
     return config.dp is not None and bool(config.dp.public_ranges)
 
 
-def _as_configured(config: PCAConfig) -> tuple[Algorithm[Any], dict[str, str]]:
+def _first_algorithm(config: PCAConfig) -> tuple[Algorithm[Any], dict[str, str]]:
     """Return the algorithm with which the run begins, and the decisions about it, which may be empty.
 
     The decisions give the reason if the run begins with another algorithm or other parameters than requested.
@@ -139,7 +139,7 @@ def _as_configured(config: PCAConfig) -> tuple[Algorithm[Any], dict[str, str]]:
     algorithm, why = config.algorithm, ""
     private, over_air = config.dp is not None, config.channel is not None
     if (private or over_air) and isinstance(algorithm, AdaptsToNoise):
-        algorithm, why = algorithm.under_noise(private=private, over_air=over_air, known=_has_ranges(config))
+        algorithm, why = algorithm.under_noise(private=private, over_air=over_air, columns_known=_has_ranges(config))
     if why:
         return algorithm, {"algorithm": why}
     return algorithm, {}
@@ -152,23 +152,23 @@ def _public_frame(config: PCAConfig) -> Frame:
     """
     if config.dp is None or not config.dp.public_ranges or config.columns is None:
         return Frame()
-    middles, halves = ranges.halves(config.dp.public_ranges, config.columns)
+    middles, halves = ranges.middles_and_half_lengths(config.dp.public_ranges, config.columns)
     return Frame(middles, halves, middles if config.missing == "mean" else None)
 
 
-def outlook(config: PCAConfig, *, rows: int, columns: int, clients: int) -> Outlook | None:
+def noise_forecast(config: PCAConfig, *, rows: int, columns: int, clients: int) -> Outlook | None:
     """Return the noise that a privacy budget causes for a table of this size, or None without a budget.
 
     This spends none of the budget.
     """
     if config.dp is None:
         return None
-    from flower_pca.layers.noise import plan
+    from flower_pca.layers.noise import plan_budget
 
-    budget, _ = plan(config.dp, _as_configured(config)[0], PrivateOpening.name)
+    budget, _ = plan_budget(config.dp, _first_algorithm(config)[0], PrivateOpening.name)
     if config.mask is not None:
-        budget = budget.divide(config.mask.quorum(config.mask.degree(clients) + 1))
-    return budget.outlook(rows=rows, columns=columns, clients=clients)
+        budget = budget.divide_noise(config.mask.quorum(config.mask.neighbor_count(clients) + 1))
+    return budget.noise_forecast(rows=rows, columns=columns, clients=clients)
 
 
 def run(config: PCAConfig, *, judged: bool = True, init: Start | None = None) -> AnyRun:
@@ -179,66 +179,66 @@ def run(config: PCAConfig, *, judged: bool = True, init: Start | None = None) ->
     """
     if init is not None:
         starts.refuse_setting(config.algorithm, init)
-        check(config, init=type(init).__name__)
+        check_config(config, init=type(init).__name__)
     if config.variants is not None or config.highly_variable is not None:
         return _run_on_chosen_columns(config, judged=judged)
     if config.categorical is not None:
         if config.columns is None or not config.coding.is_known:
             return _run_on_agreed_columns(config, judged=judged, init=init)
-        config = replace(config, columns=config.coding.spread(config.columns))
-    algorithm, decisions = _as_configured(config)
+        config = replace(config, columns=config.coding.with_indicators(config.columns))
+    algorithm, decisions = _first_algorithm(config)
     if config.partitioned_by == "columns":
         from flower_pca.vertical import result as vertical
 
-        return _with_masks(config.mask, vertical.run(config, algorithm, decisions))
+        return _with_masks(config.mask, vertical.run_over_columns(config, algorithm, decisions))
     bits, tol = 64, None
     if algorithm.tolerant and not algorithm.basic:
         bits, tol = config.bits, config.tol
     if config.wire == "auto":
         decisions |= {"wire": why_bits(bits, tol)}
-    layers, budget = _layers(config, algorithm, bits, tol), None
+    layers, budget = _layers_of_run(config, algorithm, bits, tol), None
     if config.dp is not None:
-        from flower_pca.layers.noise import plan
+        from flower_pca.layers.noise import plan_budget
 
-        budget, algorithm = plan(config.dp, algorithm, PrivateOpening.name)
+        budget, algorithm = plan_budget(config.dp, algorithm, PrivateOpening.name)
         layers.append(budget)
-    entry = registry.entry(type(algorithm))
+    entry = registry.entry_of(type(algorithm))
     plain = partial(entry.opening, judged=judged, bits=bits)
-    opening = _opening(config, algorithm.width(config.begins), budget, plain)
+    opening = _opening_of_run(config, algorithm.width(config.first_n_components), budget, plain)
     if config.harmonize is not None or config.adjust:
-        opening = _beside_covariates(config, opening)
+        opening = _with_covariates(config, opening)
     if config.max_share is not None:
-        opening, capping = _cap(opening, config.max_share)
+        opening, capping = _with_capped_shares(opening, config.max_share)
         layers += capping
     later = [registry.STAGES[stage]() for name, stage in registry.AFTER.items() if getattr(config, name)]
     summed = config.mask is not None
     made = Run(
         (opening, *_component_counters(config), algorithm, entry.closing(), *later),
-        model=_model(config, algorithm, decisions, init),
+        model=_initial_model(config, algorithm, decisions, init),
         roll=Roll(min_nodes=config.min_nodes, fraction=config.fraction, seed=config.seed, summed=summed),
         result=entry.result,
         layers=layers,
-        config=config.plain(),
+        config=config.plain_settings(),
     )
     return _with_masks(config.mask, made)
 
 
 def _run_on_agreed_columns(config: PCAConfig, *, judged: bool, init: Start | None) -> AnyRun:
     """Return a run that first asks all nodes for the names of their columns, and then requests columns by name."""
-    from flower_pca.stages.agreed import Agreed, Naming
+    from flower_pca.stages.agreed import Naming, RunOnAgreedColumns
 
-    def then(columns: tuple[str, ...], found: Coding) -> AnyRun:
+    def pca_of_columns(columns: tuple[str, ...], found: Coding) -> AnyRun:
         return run(config.with_coding(found, columns), judged=judged, init=init)
 
-    algorithm, decisions = _as_configured(config)
+    algorithm, decisions = _first_algorithm(config)
     first = Run(
         (Naming(),),
-        model=_model(config, algorithm, decisions, None),
+        model=_initial_model(config, algorithm, decisions, None),
         roll=Roll(opens=False, min_nodes=config.min_nodes, seed=config.seed),
         result=Scaling,
-        config=config.plain(),
+        config=config.plain_settings(),
     )
-    return Agreed(first, coding=config.coding, columns=config.columns, then=then)
+    return RunOnAgreedColumns(first, coding=config.coding, columns=config.columns, make_run=pca_of_columns)
 
 
 def _run_on_chosen_columns(config: PCAConfig, *, judged: bool) -> AnyRun:
@@ -246,39 +246,41 @@ def _run_on_chosen_columns(config: PCAConfig, *, judged: bool) -> AnyRun:
 
     The chosen columns are variants that pass the filters, or highly variable genes.
     """
-    from flower_pca.stages.chosen import Chosen, Columns, SummedTotals, Totals
+    from flower_pca.stages.chosen import Columns, CountsAndMeans, RunOnChosenColumns, SummedCountsAndMeans
     from flower_pca.stages.gene_sums import GeneSums
     from flower_pca.stages.hardy_weinberg import HardyWeinberg
 
     variants, genes = config.variants, config.highly_variable
 
-    def then(columns: tuple[str, ...]) -> AnyRun:
+    def pca_of_columns(columns: tuple[str, ...]) -> AnyRun:
         return run(replace(config, columns=columns, variants=None, highly_variable=None), judged=judged)
 
     def choose(model: Model, names: Columns) -> tuple[Columns, str]:
         if genes is not None:
-            return genes.choose(model.n, model.left["mean"], model.left["variance"], names)
+            return genes.select_genes(model.n, model.left["mean"], model.left["variance"], names)
         assert variants is not None
-        return variants.choose(model.n, model.left["mean"], model.left["seen"], names, model.left.get("failed"))
+        return variants.select_variants(
+            model.n, model.left["mean"], model.left["seen"], names, model.left.get("failed")
+        )
 
     summed = config.mask is not None
-    first_stage: Stage[Any] = Totals(width=0, judged=judged) if not summed else SummedTotals(width=0)
+    first_stage: Stage[Any] = CountsAndMeans(width=0, judged=judged) if not summed else SummedCountsAndMeans(width=0)
     if genes is not None:
         first_stage = GeneSums(of_counts=genes.of_counts)
     tests = () if variants is None or variants.hwe is None else (HardyWeinberg(least=variants.hwe),)
-    algorithm, decisions = _as_configured(config)
+    algorithm, decisions = _first_algorithm(config)
     first = Run(
         (first_stage, *tests, ScalingOnly()),
-        model=_model(config, algorithm, decisions, None),
+        model=_initial_model(config, algorithm, decisions, None),
         roll=Roll(min_nodes=config.min_nodes, seed=config.seed, summed=summed),
         result=Scaling,
-        config=config.plain(),
+        config=config.plain_settings(),
     )
     what = "variants" if genes is None else "highly_variable"
-    return Chosen(_with_masks(config.mask, first), what=what, choose=choose, then=then)
+    return RunOnChosenColumns(_with_masks(config.mask, first), what=what, choose=choose, make_run=pca_of_columns)
 
 
-def _layers(config: PCAConfig, algorithm: Algorithm[Any], bits: int, tol: float | None) -> list[Layer]:
+def _layers_of_run(config: PCAConfig, algorithm: Algorithm[Any], bits: int, tol: float | None) -> list[Layer]:
     """Return the layers of the run in the order in which they apply, without the noise of a budget."""
     layers: list[Layer] = []
     if config.channel is not None:
@@ -288,23 +290,25 @@ def _layers(config: PCAConfig, algorithm: Algorithm[Any], bits: int, tol: float 
         from flower_pca.layers.precision import Precision
 
         layers.append(Precision(bits, fitting))
-    if isinstance(algorithm, HasNumbersByClient) and algorithm.by_client is not None:
-        from flower_pca.layers.single import Single
+    if isinstance(algorithm, HasNumbersByClient) and algorithm.numbers_by_client is not None:
+        from flower_pca.layers.single import NumberTables
 
-        layers.append(Single())
+        layers.append(NumberTables())
     return layers
 
 
-def _opening(config: PCAConfig, width: int, budget: Budget | None, plain: Callable[..., Opening]) -> Stage[Any]:
+def _opening_of_run(
+    config: PCAConfig, width: int, budget: BudgetLayer | None, plain: Callable[..., Opening]
+) -> Stage[Any]:
     """Return the opening for a run with noise, the opening for a run with masks, or `plain` for all other runs."""
     if budget is not None:
-        return PrivateOpening(width=width, clip=budget.reach, noise=budget.frame_noise)
+        return PrivateOpening(width=width, clip=budget.raw_row_norm, noise=budget.frame_noise)
     if config.mask is not None:
         return SummedOpening(width=width)
     return plain(width=width)
 
 
-def _beside_covariates(config: PCAConfig, inner: Stage[Any]) -> Stage[Any]:
+def _with_covariates(config: PCAConfig, inner: Stage[Any]) -> Stage[Any]:
     """Return an opening that extends `inner` to harmonize sites, or else to remove the effect of covariates."""
     assert isinstance(inner, Opening | SummedOpening)
     if config.harmonize is not None:
@@ -316,13 +320,13 @@ def _beside_covariates(config: PCAConfig, inner: Stage[Any]) -> Stage[Any]:
     return AdjustedOpening(inner=inner) if isinstance(inner, Opening) else AdjustedSums(inner=inner)
 
 
-def _cap(opening: Stage[Any], share: float) -> tuple[Stage[Any], list[Layer]]:
+def _with_capped_shares(opening: Stage[Any], share: float) -> tuple[Stage[Any], list[Layer]]:
     """Return an opening that caps the weight of each client at this share, and the layers that scale later answers."""
     from flower_pca.layers.max_share import MaxShare
-    from flower_pca.stages.weighing import CappedOpening, WeighingOpening
+    from flower_pca.stages.weighing import CappedOpening, WeightedOpening
 
     assert isinstance(opening, Opening)
-    if isinstance(opening, WeighingOpening):
+    if isinstance(opening, WeightedOpening):
         return replace(opening, share=share), []
     width, judged, bits = opening.width, opening.judged, opening.bits
     return CappedOpening(width=width, judged=judged, bits=bits, share=share), [MaxShare(share)]
@@ -335,17 +339,21 @@ def _component_counters(config: PCAConfig) -> list[Stage[Any]]:
     return []
 
 
-def _model(config: PCAConfig, algorithm: Algorithm[Any], decisions: dict[str, str], init: Start | None) -> Model:
+def _initial_model(
+    config: PCAConfig, algorithm: Algorithm[Any], decisions: dict[str, str], init: Start | None
+) -> Model:
     """Return the model with which a run starts, before its first message."""
     basis, earlier = None, None
     if init is not None:
-        basis = starts.block(init, algorithm, n_components=config.begins, seed=config.seed, wanted=config.columns)
-        earlier = starts.earlier(init, algorithm, n_components=config.begins, wanted=config.columns)
+        basis = starts.start_block(
+            init, algorithm, n_components=config.first_n_components, seed=config.seed, wanted=config.columns
+        )
+        earlier = starts.earlier_run(init, algorithm, n_components=config.first_n_components, wanted=config.columns)
     shared: tuple[str, ...] = ()
     if config.categorical is not None:
         shared = config.coding.new_columns
     return Model(
-        n_components=config.begins,
+        n_components=config.first_n_components,
         center=config.centered,
         scale=config.scale,
         seed=config.seed,
@@ -407,9 +415,9 @@ def tracking(
         checks.integer("steps", steps, least=1)
     masks, air = MaskedSums.of(mask), channel_of(channel)
     on = {name: given for name, given in (("mask", masks), ("channel", air)) if given is not None}
-    compatible.check(tracker, on, registry.TRACKERS)
-    r, masked, names = int(n_components), masks is not None, names_in(columns)
-    basis, names = (None, names) if init is None else starts.basis(init, r, names)
+    compatible.check_combination(tracker, on, registry.TRACKERS)
+    r, masked, names = int(n_components), masks is not None, split_names(columns)
+    basis, names = (None, names) if init is None else starts.start_basis(init, r, names)
     model = Model(
         n_components=r, center=False, scale=None, seed=int(seed), steps=steps, summed=masked, wanted=names, basis=basis
     )
@@ -444,7 +452,7 @@ def standardizing(
     """
     checks.choice("missing", missing, SETTINGS["missing"].choices)
     checks.integer("min_nodes", min_nodes, least=1)
-    masks, names = MaskedSums.of(mask), names_in(columns)
+    masks, names = MaskedSums.of(mask), split_names(columns)
     summed = masks is not None
     opening: Stage[Any] = Opening(width=0)
     if summed:
@@ -455,9 +463,9 @@ def standardizing(
     return _with_masks(masks, Run((opening, ScalingOnly()), model=model, roll=roll, result=Scaling, config=settings))
 
 
-def _with_masks(masks: MaskedSums | None, made: Run) -> AnyRun:
+def _with_masks(masks: MaskedSums | None, run: Run) -> AnyRun:
     if masks is None:
-        return made
-    from flower_pca.masking.run import Masked
+        return run
+    from flower_pca.masking.run import MaskedRun
 
-    return Masked(made, masks)
+    return MaskedRun(run, masks)

@@ -18,20 +18,20 @@ from flower_pca.base.version import __version__
 from flower_pca.commands import algorithms, check, common, leave, results, rows, run, spent, track, trust
 
 _COMMANDS: Final = (  # in the order of the help text
-    check.add,
-    run.add,
+    check.add_check,
+    run.add_run,
     algorithms.add_compare,
     rows.add_transform,
     rows.add_score,
-    track.add,
+    track.add_track,
     results.add_show,
     results.add_report,
     algorithms.add_listing,
     trust.add_audit,
     trust.add_rules,
-    spent.add,
+    spent.add_spent,
     trust.add_forget,
-    leave.add,
+    leave.add_leave,
     trust.add_keys,
 )
 _CODES: Final = "exit codes: 0 success; 1 the run failed or did not converge; 2 invalid usage or input; 130 interrupted"
@@ -40,19 +40,19 @@ FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command, and return its exit code."""
-    parser = _parser()
+    parser = _make_parser()
     given, more = parser.parse_known_args(arguments)
     data = getattr(given, "data", None)
     if more and (data is None or any(word.startswith("-") for word in more)):
-        parser.error(f"unrecognized arguments: {' '.join(more)}{_named_otherwise(more)}")
-    wording = common.Wording(data or "x.csv", drops=hasattr(given, "drop"))
+        parser.error(f"unrecognized arguments: {' '.join(more)}{_remedy_for_other_names(more)}")
+    wording = common.OptionWording(data or "x.csv", drops=hasattr(given, "drop"))
     try:
         if more:
-            raise common.several(given, more)
-        with common.speaking(wording):
+            raise common.error_of_several_files(given, more)
+        with common.printing_warnings(wording):
             return int(given.run(given))
     except FlowerPCAError as error:
-        sys.stderr.write(f"flower-pca: {wording.of(common.with_near_match(error).words)}\n")
+        sys.stderr.write(f"flower-pca: {wording.in_options(common.with_near_match(error).words)}\n")
         # All other errors are about the arguments or the input.
         if isinstance(error, NotEnoughNodes):
             return FAILED
@@ -90,7 +90,7 @@ def console() -> NoReturn:
     sys.exit(code)
 
 
-def _named_otherwise(words: Sequence[str]) -> str:
+def _remedy_for_other_names(words: Sequence[str]) -> str:
     """Return a remedy if one of these options is the name of a setting in Python, or ""."""
     for word in words:
         written, _, _ = word.partition("=")
@@ -100,7 +100,7 @@ def _named_otherwise(words: Sequence[str]) -> str:
     return ""
 
 
-def _parser() -> argparse.ArgumentParser:
+def _make_parser() -> argparse.ArgumentParser:
 
     parser = argparse.ArgumentParser(prog="flower-pca", description="Federated PCA for Flower.", epilog=_CODES)
     parser.add_argument("--version", action="version", version=f"flower-pca {__version__}")

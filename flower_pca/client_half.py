@@ -20,12 +20,12 @@ from flower_pca.base.linalg import Array, random_block
 from flower_pca.base.options import option
 from flower_pca.base.shown import shown
 from flower_pca.core.kinds import require_finite
-from flower_pca.core.layer import NOBODY, Layer, Sayings, Who, Work
+from flower_pca.core.layer import NOBODY, ClientIdentity, Layer, Sayings, Work
 from flower_pca.core.stage import KEY, Arrays, Stage
 from flower_pca.layers import NOISE
 from flower_pca.masking import messages
 from flower_pca.masking.dither import DitherSource, system_dither
-from flower_pca.masking.messages import Demands
+from flower_pca.masking.messages import SumConditions
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 
@@ -43,10 +43,10 @@ def answer(
     *,
     layers: Sayings | None = None,
     bits: Bits = system_bits,
-    demands: Demands | None = None,
+    demands: SumConditions | None = None,
     fixed: Source | None = None,
     dither: DitherSource = system_dither,
-    who: Who = NOBODY,
+    who: ClientIdentity = NOBODY,
 ) -> tuple[Arrays, Arrays]:
     """Return a client's answer to a message, and the memory that the client keeps.
 
@@ -79,18 +79,18 @@ def answer(
     if stage != messages.STAGE:
         # After a message without masks, the client drops its secrets of a masked set-up.
         if memory:
-            memory = messages.plain(memory)
+            memory = messages.stage_arrays(memory)
         return _answer(Work(stage_of(stage), arrays, data, memory, who, bits), says, fixed, dither)
     # The import is here because the module needs the package cryptography, which runs without masks do not need.
     from flower_pca.masking import client
 
-    terms = demands or Demands()
+    terms = demands or SumConditions()
 
-    def half(stage: str, arrays: Arrays, data: Any, memory: Arrays, /, *, summed: int) -> tuple[Arrays, Arrays]:
+    def masked_half(stage: str, arrays: Arrays, data: Any, memory: Arrays, /, *, summed: int) -> tuple[Arrays, Arrays]:
         work = Work(stage_of(stage), arrays, data, memory, who, bits, summed, masked=True, trusts=terms.shares)
         return _answer(work, says, fixed, dither)
 
-    return client.answer(arrays, says, data, memory, half, terms, dither)
+    return client.protocol_answer(arrays, says, data, memory, masked_half, terms, dither)
 
 
 def _answer(work: Work, says: Sayings, fixed: Source | None, dither: DitherSource) -> tuple[Arrays, Arrays]:
@@ -106,24 +106,24 @@ def _answer(work: Work, says: Sayings, fixed: Source | None, dither: DitherSourc
             "trackers, and plain rows to all other algorithms."
         )
     if work.stage.draws:
-        work = replace(work, memory={**work.memory, KEY: _key(work, dither)})
+        work = replace(work, memory={**work.memory, KEY: _random_key(work, dither)})
     for layer in on:
-        work = layer.read(says[layer.name], work)
+        work = layer.read_message(says[layer.name], work)
     if isinstance(work.data, LocalData) and not work.data.n and NOISE not in says:
-        up, after = _without_any_row(work)
+        up, after = _answer_without_rows(work)
     elif fixed is None:
         up, after = work.stage.client(work.arrays, work.data, work.memory)
     else:
-        up, after = _without_rows(work, fixed, by_row=any(layer.by_row for layer in on))
+        up, after = _answer_from_statistics(work, fixed, by_row=any(layer.by_row for layer in on))
     if work.stage.draws:
         # Every message has its own key. A stage that needs this key later keeps a copy under another name.
         after = {name: a for name, a in after.items() if name != KEY}
     for layer in reversed(on):
-        up = layer.seal(says[layer.name], work, up)
+        up = layer.seal_answer(says[layer.name], work, up)
     return up, {**after, **work.keeps}
 
 
-def _key(work: Work, dither: DitherSource) -> Array:
+def _random_key(work: Work, dither: DitherSource) -> Array:
     """Return four random numbers, from which a stage that draws random numbers can start.
 
     With a seeded `dither`, as in simulations, they depend only on the stage and the shapes of the message's arrays.
@@ -135,7 +135,7 @@ def _key(work: Work, dither: DitherSource) -> Array:
     return dither(hasher.digest())(4)
 
 
-def _without_rows(work: Work, fixed: Source, *, by_row: bool) -> tuple[Arrays, Arrays]:
+def _answer_from_statistics(work: Work, fixed: Source, *, by_row: bool) -> tuple[Arrays, Arrays]:
     """Return the stage's answer and memory at a client that answers from fixed statistics.
 
     Stages and layers that compare rows still get the rows. Warnings of numpy are off, because they would reveal
@@ -148,7 +148,7 @@ def _without_rows(work: Work, fixed: Source, *, by_row: bool) -> tuple[Arrays, A
     return up, after
 
 
-def _without_any_row(work: Work) -> tuple[Arrays, Arrays]:
+def _answer_without_rows(work: Work) -> tuple[Arrays, Arrays]:
     """Return zeros as the answer of a site without rows to a masked sum, and the memory that the site keeps.
 
     Under masks, all clients must agree on whether they keep a memory. Therefore, the site keeps the memory that the
@@ -164,7 +164,7 @@ def _without_any_row(work: Work) -> tuple[Arrays, Arrays]:
     parts = work.stage.parts(work.arrays, work.data.d)
     zeros = {name: np.zeros([side or 0 for side in part.shape]) for name, part in parts.items()}
     after: Arrays = {}
-    if registry.owners(work.stage.name):
+    if registry.algorithms_of_stage(work.stage.name):
         drawn = LocalData(random_block(2, work.data.d, 0), who=work.data.who)
         _, after = work.stage.client(work.arrays, drawn, work.memory)
     return zeros, after

@@ -56,7 +56,7 @@ class Keys:
         return tuple(path.with_name(f"{path.name}.pub") for path in self.nodes)
 
 
-def write(folder: str | os.PathLike[str], *, nodes: int, hosts: Iterable[str] = ()) -> Keys:
+def write_keys(folder: str | os.PathLike[str], *, nodes: int, hosts: Iterable[str] = ()) -> Keys:
     """Write certificates and keys, valid for a year, into a new folder.
 
     The signing key of the authority is never written, so nobody can sign a certificate for another server of this
@@ -83,7 +83,7 @@ def write(folder: str | os.PathLike[str], *, nodes: int, hosts: Iterable[str] = 
         If an argument is invalid, or if the folder is not empty.
     """
     checks.integer("nodes", nodes, least=1)
-    names = _names(hosts)
+    names = _names_of_hosts(hosts)
     target = Path(folder)
     _require_vacant(target)
     try:
@@ -102,9 +102,9 @@ def _write_at_once(target: Path, names: list[x509.GeneralName], nodes: int) -> N
     # The draft is next to the target, because a folder can only be renamed within one file system.
     draft = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     try:
-        _certificates(draft, names)
+        _write_certificates(draft, names)
         for i in range(nodes):
-            _node(draft / f"node-{i}")
+            _write_node_key(draft / f"node-{i}")
         os.replace(draft, target)  # This fails if the target is not empty.
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
@@ -122,7 +122,7 @@ def _require_vacant(target: Path) -> None:
         )
 
 
-def _names(hosts: Iterable[str]) -> list[x509.GeneralName]:
+def _names_of_hosts(hosts: Iterable[str]) -> list[x509.GeneralName]:
     names: list[x509.GeneralName] = []
     for host in dict.fromkeys([*LOCAL, *hosts]):
         try:
@@ -137,36 +137,36 @@ def _names(hosts: Iterable[str]) -> list[x509.GeneralName]:
     return names
 
 
-def _certificates(folder: Path, names: list[x509.GeneralName]) -> None:
+def _write_certificates(folder: Path, names: list[x509.GeneralName]) -> None:
     signer, key = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
-    authority = _subject("flower-pca test authority")
+    authority = _subject_name("flower-pca test authority")
     ca = (
         _certificate(authority, authority, signer.public_key(), signer.public_key())
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(sign=True), critical=True)
+        .add_extension(_key_usage(sign=True), critical=True)
         .sign(signer, hashes.SHA384())
     )
     server = (
-        _certificate(_subject("flower-pca test server"), authority, key.public_key(), signer.public_key())
+        _certificate(_subject_name("flower-pca test server"), authority, key.public_key(), signer.public_key())
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(sign=False), critical=True)
+        .add_extension(_key_usage(sign=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .sign(signer, hashes.SHA384())
     )
-    _store(folder / _CA, ca.public_bytes(serialization.Encoding.PEM))
-    _store(folder / _CERTIFICATE, server.public_bytes(serialization.Encoding.PEM))
-    _store(folder / _KEY, _private(key, serialization.PrivateFormat.PKCS8), private=True)
+    _store_file(folder / _CA, ca.public_bytes(serialization.Encoding.PEM))
+    _store_file(folder / _CERTIFICATE, server.public_bytes(serialization.Encoding.PEM))
+    _store_file(folder / _KEY, _private_key_bytes(key, serialization.PrivateFormat.PKCS8), private=True)
 
 
-def _node(path: Path) -> None:
+def _write_node_key(path: Path) -> None:
     key = ec.generate_private_key(ec.SECP384R1())
     encoding, form = serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-    _store(path, _private(key, serialization.PrivateFormat.OpenSSH), private=True)
-    _store(path.with_name(f"{path.name}.pub"), key.public_key().public_bytes(encoding, form) + b"\n")
+    _store_file(path, _private_key_bytes(key, serialization.PrivateFormat.OpenSSH), private=True)
+    _store_file(path.with_name(f"{path.name}.pub"), key.public_key().public_bytes(encoding, form) + b"\n")
 
 
-def _subject(name: str) -> x509.Name:
+def _subject_name(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
@@ -187,7 +187,7 @@ def _certificate(
     )
 
 
-def _usage(*, sign: bool) -> x509.KeyUsage:
+def _key_usage(*, sign: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=not sign,
         content_commitment=False,
@@ -201,11 +201,11 @@ def _usage(*, sign: bool) -> x509.KeyUsage:
     )
 
 
-def _private(key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat) -> bytes:
+def _private_key_bytes(key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat) -> bytes:
     return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
 
 
-def _store(path: Path, content: bytes, *, private: bool = False) -> None:
+def _store_file(path: Path, content: bytes, *, private: bool = False) -> None:
     # The file is created with its final mode. If the mode were set afterwards, others could read a key in between.
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o644)
     with os.fdopen(handle, "wb") as file:

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 V = TypeVar("V")
 
 
-def load(place: str) -> Any:
+def import_object(path: str) -> Any:
     """Import and return the object at a place in the package, such as "algorithms.krylov:Krylov"."""
-    module, _, name = place.partition(":")
+    module, _, name = path.partition(":")
     return getattr(importlib.import_module(f"flower_pca.{module}"), name)
 
 
@@ -71,9 +71,9 @@ class LazyTable(MutableMapping[str, V]):
         return len(self._makers)
 
 
-def classes(places: Mapping[str, str]) -> LazyTable[Any]:
+def lazy_classes(paths: Mapping[str, str]) -> LazyTable[Any]:
     """Return a lazy mapping from names to the classes at these places."""
-    return LazyTable({name: partial(load, place) for name, place in places.items()})
+    return LazyTable({name: partial(import_object, place) for name, place in paths.items()})
 
 
 _RESULT: Final = "results.pca:PCAResult"  # a place instead of the class, because clients need not import it
@@ -99,7 +99,7 @@ class Entry:
 
     algorithm: type[Algorithm[Any]]
     closing: type[Stage[Any]] = RayleighRitz
-    result: ResultClass = field(default_factory=partial(load, _RESULT))
+    result: ResultClass = field(default_factory=partial(import_object, _RESULT))
     opening: type[Opening] = Opening
 
 
@@ -113,7 +113,9 @@ class _EntryPlaces:
     opening: str = _OPENING
 
     def entry(self) -> Entry:
-        return Entry(load(self.at), STAGES[self.closing], load(self.result), load(self.opening))
+        return Entry(
+            import_object(self.at), STAGES[self.closing], import_object(self.result), import_object(self.opening)
+        )
 
 
 _ROBUST: Final = ("low_rank", "results.robust:RobustResult")
@@ -140,7 +142,10 @@ _LINES: Final = {
     "triple_pca": _EntryPlaces("algorithms.personal.triple_pca:TriplePCA", "triple", "results.personal:TripleResult"),
 }
 _TRACKERS: Final = {"st_miss": "tracking.st_miss:STMiss", "robust_tracking": "tracking.st_miss:RobustTracking"}
-_AFTER_CLOSING: Final = {"monitor": "stages.histograms:Histograms", "standard_errors": "stages.standard_errors:Errors"}
+_AFTER_CLOSING: Final = {
+    "monitor": "stages.histograms:Histograms",
+    "standard_errors": "stages.standard_errors:StandardErrors",
+}
 # The stages that may follow the closing stage, in their order, by the field of a PCAConfig that requests them
 AFTER: Final = {"reconstruction_error": "evaluate", "explain": "explain", **{name: name for name in _AFTER_CLOSING}}
 _COMPONENT_COUNTS: Final = {"signal": "stages.signal:Signal", "shared": "algorithms.personal.shared:Shared"}
@@ -162,9 +167,9 @@ _OTHERS: Final = {
     "evaluate": "stages.evaluate:Evaluate",
     "explain": "stages.explained:Explained",
     "names": "stages.agreed:Naming",
-    "medians": "algorithms.median_pca:Medians",
+    "medians": "algorithms.median_pca:MedianVariances",
     "columns_opening": "vertical.stages:ColumnsOpening",
-    "loadings": "vertical.stages:Loadings",
+    "loadings": "vertical.stages:LoadingsStage",
     "low_rank": "algorithms.robust.closing:LowRank",
     "personal": "algorithms.personal.closing:PersonalClosing",
     "triple": "algorithms.personal.triple_pca:TripleClosing",
@@ -180,25 +185,25 @@ _PLACES: Final = {
 }
 
 TABLE: Final[MutableMapping[str, Entry]] = LazyTable({name: line.entry for name, line in _LINES.items()})
-ALGORITHMS: Final[MutableMapping[str, type[Algorithm[Any]]]] = classes({n: _PLACES[n] for n in _LINES})
-TRACKERS: Final[MutableMapping[str, type[Tracker]]] = classes(_TRACKERS)
+ALGORITHMS: Final[MutableMapping[str, type[Algorithm[Any]]]] = lazy_classes({n: _PLACES[n] for n in _LINES})
+TRACKERS: Final[MutableMapping[str, type[Tracker]]] = lazy_classes(_TRACKERS)
 # Stages that a node's operator must allow by name, like algorithms, because they compare rows
-EXTRA_STAGES: Final[MutableMapping[str, type[Stage[Any]]]] = classes(
+EXTRA_STAGES: Final[MutableMapping[str, type[Stage[Any]]]] = lazy_classes(
     {**_AFTER_CLOSING, **_COMPONENT_COUNTS, **_COLUMN_CHOICE}
 )
 # Stages before the algorithm that find the number of components. Their names are values of `n_components`.
-COUNTING: Final[MutableMapping[str, type[Stage[Any]]]] = classes(_COMPONENT_COUNTS)
+COUNTING: Final[MutableMapping[str, type[Stage[Any]]]] = lazy_classes(_COMPONENT_COUNTS)
 # Stages that follow an opening in runs without an algorithm
-OPENING_ONLY: Final[MutableMapping[str, type[Stage[Any]]]] = classes(_OPENING_ONLY)
+OPENING_ONLY: Final[MutableMapping[str, type[Stage[Any]]]] = lazy_classes(_OPENING_ONLY)
 # Choosers, which select one of the algorithms for a run. No message contains the name of a chooser.
-CHOOSERS: Final[MutableMapping[str, type[Algorithm[Any]]]] = classes({"auto": "algorithms.covariance:Auto"})
-STAGES: Final[MutableMapping[str, type[Stage[Any]]]] = classes(_PLACES)
+CHOOSERS: Final[MutableMapping[str, type[Algorithm[Any]]]] = lazy_classes({"auto": "algorithms.covariance:Auto"})
+STAGES: Final[MutableMapping[str, type[Stage[Any]]]] = lazy_classes(_PLACES)
 # A client reads a message in this order, and processes its answer in the reverse order.
-LAYERS: Final[Mapping[str, type[Layer]]] = classes(
+LAYERS: Final[Mapping[str, type[Layer]]] = lazy_classes(
     {
         WIRE: "layers.precision:Precision",
-        SINGLE: "layers.single:Single",
-        NOISE: "layers.noise:Budget",
+        SINGLE: "layers.single:NumberTables",
+        NOISE: "layers.noise:BudgetLayer",
         PARTIES: "vertical.rows:PartyCounts",
     }
 )
@@ -231,13 +236,13 @@ def register(
             f"The closing stage {closing.name} rotates components, which works only if they are orthonormal, but the "
             f"components of {algorithm.name} are not orthonormal. Leave the closing stage out."
         )
-    TABLE[algorithm.name] = Entry(algorithm, closing, result or load(_RESULT))
+    TABLE[algorithm.name] = Entry(algorithm, closing, result or import_object(_RESULT))
     _CLOSED_BY.setdefault(closing.name, set()).add(algorithm.name)
     ALGORITHMS[algorithm.name] = STAGES[algorithm.name] = algorithm
     STAGES[closing.name] = closing
 
 
-def public() -> Mapping[str, type[Stage[Any]]]:
+def public_classes() -> Mapping[str, type[Stage[Any]]]:
     """Return the algorithms and trackers by the names of their classes, which the package exports."""
     names = (*ALGORITHMS, *TRACKERS)
     return LazyTable({_class_name(name): partial(STAGES.__getitem__, name) for name in names})
@@ -250,17 +255,17 @@ def _class_name(stage: str) -> str:
     return STAGES[stage].__name__
 
 
-def closing(algorithm: Algorithm[Any]) -> type[Stage[Any]]:
+def closing_of(algorithm: Algorithm[Any]) -> type[Stage[Any]]:
     """Return the stage that ends an algorithm's run."""
-    return entry(type(algorithm)).closing
+    return entry_of(type(algorithm)).closing
 
 
 def has_local_results(algorithm: Algorithm[Any]) -> bool:
     """Return whether each client gets its own result from a run of this algorithm."""
-    return closing(algorithm).local_results is not Stage.local_results
+    return closing_of(algorithm).local_results is not Stage.local_results
 
 
-def entry(algorithm: type[Any]) -> Entry:
+def entry_of(algorithm: type[Any]) -> Entry:
     """Return the table's entry of an algorithm. An unlisted class gets the entry of its nearest listed base class."""
     for kind in algorithm.__mro__:
         found = TABLE.get(getattr(kind, "name", ""))
@@ -317,27 +322,29 @@ def tracker(tracker: str | Tracker, **parameters: Any) -> Tracker:
     return made
 
 
-def _make(what: str, example: str, table: Mapping[str, Any], base: type[Any], given: Any, /, **parameters: Any) -> Any:
-    if isinstance(given, base):
-        checks.parameters(given.name, parameters, _parameters(type(given)))
-        return replace(given, **parameters)
-    name, own, kind = given, dict[str, Any](), None
+def _make(
+    what: str, example: str, table: Mapping[str, Any], base: type[Any], algorithm: Any, /, **parameters: Any
+) -> Any:
+    if isinstance(algorithm, base):
+        checks.parameters(algorithm.name, parameters, _parameter_names(type(algorithm)))
+        return replace(algorithm, **parameters)
+    name, own, kind = algorithm, dict[str, Any](), None
     with suppress(KeyError, TypeError):  # `given` may not be a bare name.
-        kind = table[given]
+        kind = table[algorithm]
     if kind is None:
-        name, own = spec.parse(given, what=what, rule=f'a name, an instance, or a spec such as "{example}"')
+        name, own = spec.parse(algorithm, what=what, rule=f'a name, an instance, or a spec such as "{example}"')
         if name not in table:
-            _require_no_other(name)
+            _require_right_table(name)
             noun = what.removeprefix("The ")
-            remedy = checks.did_you_mean(name, table, otherwise=f"The {noun}s are {labels.series(list(table))}.")
+            remedy = checks.did_you_mean(name, table, otherwise=f"The {noun}s are {labels.join_with_and(list(table))}.")
             raise ConfigError(f"There is no {noun} named {shown(name)}. {remedy}", setting=noun, value=name)
         kind = table[name]
     if own or parameters:
-        checks.parameters(name, {**own, **parameters}, _parameters(kind))
+        checks.parameters(name, {**own, **parameters}, _parameter_names(kind))
     return kind(**{**own, **parameters})
 
 
-def _require_no_other(name: str) -> None:
+def _require_right_table(name: str) -> None:
     """Raise ConfigError for a tracker in place of an algorithm, or vice versa. The error says where it can be used."""
     if name in TRACKERS:
         raise ConfigError(
@@ -351,12 +358,12 @@ def _require_no_other(name: str) -> None:
         )
 
 
-def tracks(algorithm: str) -> bool:
+def is_tracker(algorithm: str) -> bool:
     """Return whether a name or a spec string stands for a tracker."""
     return algorithm.split("(")[0].strip() in TRACKERS
 
 
-def owners(stage: str) -> frozenset[str]:
+def algorithms_of_stage(stage: str) -> frozenset[str]:
     """Return the names of the algorithms or trackers to which a stage belongs.
 
     For a stage that any run can contain, such as the evaluation, the set is empty.
@@ -365,5 +372,5 @@ def owners(stage: str) -> frozenset[str]:
     return frozenset(named.intersection(TABLE) | named.intersection(TRACKERS))
 
 
-def _parameters(stage: type[Stage[Any]]) -> list[str]:
+def _parameter_names(stage: type[Stage[Any]]) -> list[str]:
     return [f.name for f in fields(stage)]

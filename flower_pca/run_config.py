@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 from flower_pca.base import spec
 from flower_pca.base.checks import did_you_mean
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.labels import series
+from flower_pca.base.labels import join_with_and
 from flower_pca.base.options import Advice, in_python, in_run_config
 from flower_pca.base.settings import SETTINGS, Setting
 
@@ -57,7 +57,7 @@ _OF_ALGORITHM: Final = ("max_rounds", "tol")
 _FORM: Final = 'Write options="name=value, name=value", with quotes around a value that contains a comma.'
 
 
-def settings(run_config: Mapping[str, Any]) -> dict[str, Any]:
+def settings_of(run_config: Mapping[str, Any]) -> dict[str, Any]:
     """Return all settings of a run by name: the defaults, replaced by the keys of its run-config and its options.
 
     Raises
@@ -76,7 +76,7 @@ def read_options(text: str) -> dict[str, Value]:
     """Return the settings in a text such as "reconstruction-error=true, partition=iid(seed=1)"."""
     found: dict[str, Value] = {}
     names, keys = [setting.key for setting in OPTIONS], [setting.key for setting in KEYS]
-    for part in _parts(text):
+    for part in _split_at_commas(text):
         name, equals, value = part.partition("=")
         name, value = name.strip().replace("_", "-"), value.strip()
         if not equals or not name or not value:
@@ -85,11 +85,11 @@ def read_options(text: str) -> dict[str, Value]:
         if name in keys:
             raise ConfigError(f'{name} is not an option but a separate key. Write --run-config "{name}=...".')
         if name not in names:
-            remedy = did_you_mean(name, names, otherwise=f"The options are {series(names)}.")
+            remedy = did_you_mean(name, names, otherwise=f"The options are {join_with_and(names)}.")
             raise ConfigError(f"The run-config has the option {name!r}, which does not exist. {remedy}")
         if name in found:
             raise ConfigError(f"The run-config has the option {name} twice. Remove one of them.")
-        found[name] = _value(value)
+        found[name] = _parse_value(value)
     return found
 
 
@@ -99,7 +99,7 @@ def _check_removed(name: str) -> None:
         raise ConfigError(f"The setting {name} of the run-config was removed: {REMOVED[name]}.", setting=name)
 
 
-def advising(algorithm: str) -> Callable[[Advice], str]:
+def advice_writer(algorithm: str) -> Callable[[Advice], str]:
     """Return a function that writes advice for users of `flwr run` with this algorithm.
 
     It writes a key as a key, an option as part of the text `options`, a parameter of the algorithm inside the spec
@@ -116,13 +116,13 @@ def advising(algorithm: str) -> Callable[[Advice], str]:
             case ["option", name, value] if name.replace("_", "-") in options and not isinstance(value, dict):
                 return f'options="{in_run_config(advice).replace(chr(34), chr(39))}"'
             case ["option", name, value] if name in _OF_ALGORITHM:
-                return f'algorithm="{spec.with_more(algorithm, name, value)}"'
+                return f'algorithm="{spec.with_parameter(algorithm, name, value)}"'
         return in_python(advice)
 
     return written
 
 
-def _parts(text: str) -> Iterator[str]:
+def _split_at_commas(text: str) -> Iterator[str]:
     """Yield the parts of a text between its commas. Commas in brackets and quotes do not separate parts."""
     part, depth, quote = "", 0, ""
     for character in text:
@@ -147,7 +147,7 @@ def _parts(text: str) -> Iterator[str]:
         yield part.strip()
 
 
-def _value(text: str) -> Value:
+def _parse_value(text: str) -> Value:
     """Return the value of a text by the rules of TOML, except that a string needs no quotes."""
     if text[0] in "\"'" and text[-1] == text[0] and len(text) > 1:
         return text[1:-1]

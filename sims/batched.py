@@ -89,7 +89,7 @@ class BatchedFAPS(FAPS):
         assert not arrays.get("guard", 0.0)
         if "guard" in arrays:
             return _measured(Z, own, memory, steps)
-        return _paper(Z, own, memory, steps, PaperRule.read(arrays))
+        return _paper(Z, own, memory, steps, PaperRule.from_message(arrays))
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def _paper(Z: Array, own: Eigen, memory: Arrays, steps: int, rule: PaperRule) ->
         beta = rule.beta_0 * np.array(own.largest())
     apart = np.sqrt(2.0) * np.linalg.norm(X - (X @ _turned(Z)) @ Z, axis=(1, 2))
     distances = np.column_stack([memory.get("distances", np.empty((len(beta), 0))), apart])
-    if distances.shape[1] > 5:  # `PaperRule.next`, of all
+    if distances.shape[1] > 5:  # `PaperRule.next_penalty`, of all
         beta = np.where(distances[:, -1] > distances[:, 0] / (1.0 + rule.mu), (1.0 + rule.theta) * beta, beta)
         distances = distances[:, -1:]
     B = beta[:, None, None]

@@ -26,7 +26,7 @@ class Page:
     """One tab. `complaints` holds whatever the console, the log or a failed request had to say."""
 
     def __init__(self, to, back):
-        self._to, self._back, self._rest, self._number = to, back, b"", 0
+        self._to, self._back, self._residual_variance, self._number = to, back, b"", 0
         self.complaints, self.requests, self._loaded = [], [], False
         target = self._call("Target.createTarget", {"url": "about:blank"})["targetId"]
         self._session = None
@@ -104,7 +104,7 @@ class Page:
 
     def _read(self):
         deadline = time.monotonic() + _PATIENCE
-        while b"\0" not in self._rest:
+        while b"\0" not in self._residual_variance:
             assert time.monotonic() < deadline, "the browser does not answer"
             try:
                 part = os.read(self._back, 2**20)
@@ -112,8 +112,8 @@ class Page:
                 time.sleep(0.005)
                 continue
             assert part, "the browser has gone"
-            self._rest += part
-        message, self._rest = self._rest.split(b"\0", 1)
+            self._residual_variance += part
+        message, self._residual_variance = self._residual_variance.split(b"\0", 1)
         return json.loads(message)
 
 

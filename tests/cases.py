@@ -23,7 +23,7 @@ def every(names: str | tuple[str, ...], values: Iterable[Any]) -> Callable[[Call
                 parts = dict(zip(wanted, value if len(wanted) > 1 else (value,), strict=True))
                 try:
                     test(**given, **parts)
-                except (Exception, pytest.fail.Exception) as error:
+                except (Exception, pytest.record_failure.Exception) as error:
                     faults.append(f"{str(parts)[:300]}: {type(error).__name__}: {error}")
             assert not faults, f"{len(faults)} of {len(listed)}\n" + "\n".join(faults)
 

@@ -58,7 +58,9 @@ ROBUST = [name for name, entry in TABLE.items() if issubclass(entry.result, Robu
 def suiting(option: str) -> list[str]:
     """The algorithms that go with the option, and find the pooled answer."""
     kinds = {name: entry.algorithm() for name, entry in TABLE.items() if entry.result is PCAResult}
-    return [name for name, stage in kinds.items() if not compatible.missing(stage, option) and not averages(name)]
+    return [
+        name for name, stage in kinds.items() if not compatible.missing_properties(stage, option) and not averages(name)
+    ]
 
 
 def averages(name: str) -> bool:

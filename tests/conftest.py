@@ -105,7 +105,7 @@ def home(tmp_path, monkeypatch):
 @pytest.fixture
 def unillustrated(monkeypatch):
     """Reports have no pictures, which are most of a command's time: for tests that ask for something else."""
-    monkeypatch.setattr("flower_pca.report.page.pictures", lambda result, shards, chosen=None: "")
+    monkeypatch.setattr("flower_pca.report.page.pictures_as_html", lambda result, shards, chosen=None: "")
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ def cluster():
         if not address:
             process.communicate(timeout=60)
             complaints.seek(0)
-            pytest.fail(f"Ray's cluster has ended with {process.returncode}: {complaints.read()[-4000:]}")
+            pytest.record_failure(f"Ray's cluster has ended with {process.returncode}: {complaints.read()[-4000:]}")
         yield address
         process.communicate(timeout=60)
 

@@ -15,9 +15,9 @@ from flower_pca.clients import PCAClient
 from flower_pca.core.stage import Broadcast
 from flower_pca.masking import fixed, messages
 from flower_pca.masking.group import MaskingGroup, new_setup_id
-from flower_pca.masking.messages import Phase, raw
+from flower_pca.masking.messages import Phase, bytes_as_array
 from flower_pca.rows.frame import Frame
-from flower_pca.simulation.backend import InProcess
+from flower_pca.simulation.backend import InProcessTransport
 
 NUMBERS = itertools.count()  # of messages
 ARRIVED = np.random.default_rng(0).standard_normal((60, 6))
@@ -44,7 +44,7 @@ class Node:
         self.asked += 1
         number = next(NUMBERS) if number is None else number
         asked = request(stage, arrays, frame, run, number, algorithm, layers)
-        if wire.kind(stage) == wire.EVALUATE:
+        if wire.message_kind(stage) == wire.EVALUATE:
             _, _, metrics = self.client.evaluate(*asked)
             answer = metrics
         else:
@@ -62,7 +62,7 @@ def request(stage, arrays, frame=None, run="r", number=0, algorithm=None, layers
     asked = {name: np.asarray(a) for name, a in arrays.items()}
     given = Broadcast(stage, number, asked, frame or Frame(), (1,), layers=layers or {})
     return wire.open_request(
-        wire.write_request(given, 1, algorithm=algorithm or stage, run=run, extra={}), wire.kind(stage)
+        wire.write_request(given, 1, algorithm=algorithm or stage, run=run, extra={}), wire.message_kind(stage)
     )
 
 
@@ -70,7 +70,7 @@ def request(stage, arrays, frame=None, run="r", number=0, algorithm=None, layers
 def keys_of(owners, nodes):
     """The folder with the keys of these owners, which are made once."""
     folder = tempfile.TemporaryDirectory()
-    return folder, keys.write(Path(folder.name) / "keys", nodes=nodes)
+    return folder, keys.write_keys(Path(folder.name) / "keys", nodes=nodes)
 
 
 def signed(folder, shards, *, owners="ours", **rules):
@@ -108,16 +108,16 @@ class Sums:
         uploads = {}
         for i in range(clients):
             asked = (told or {}).get(i, arrays)
-            about = {"mask.stage": raw(stage.encode()), "mask.clients": clients, "mask.number": group.number}
+            about = {"mask.stage": bytes_as_array(stage.encode()), "mask.clients": clients, "mask.number": group.number}
             common = {**asked, **about, **{messages.BOUND + name: b for name, b in bounds.items()}, **(beside or {})}
             common = {name: np.asarray(a) for name, a in common.items()}
             if i not in lost:
                 uploads[i] = self.send(i, {"mask.step": int(Phase.UPLOAD), **common, **group.upload_message(i)}, frame)
         group.take_uploads(uploads)
-        if group.adds_up:
-            return fixed.decode(self._end({}), shapes, bounds, clients, whole=whole)
+        if group.can_sum_directly:
+            return fixed.decode(self._after_algorithm({}), shapes, bounds, clients, whole=whole)
         number = {"mask.step": int(Phase.UNMASK), "mask.number": group.number}
-        total = self._end({i: self.send(i, {**number, **group.unmask_message(i)}) for i in uploads})
+        total = self._after_algorithm({i: self.send(i, {**number, **group.unmask_message(i)}) for i in uploads})
         return fixed.decode(total, shapes, bounds, clients, whole=whole)
 
     def _end(self, answers):
@@ -139,4 +139,4 @@ def error_of(found, true):
 def arriving(X=ARRIVED):
     """A run of three steps at two nodes whose rows arrive in batches."""
     run = assembly.tracking(registry.tracker("st_miss"), n_components=2, steps=3)
-    return run, InProcess([Stream(X, batch=20) for _ in "12"])
+    return run, InProcessTransport([Stream(X, batch=20) for _ in "12"])

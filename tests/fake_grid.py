@@ -26,7 +26,7 @@ with warnings.catch_warnings():  # Warnings of Flower's own imports are not test
 
     from flower_pca import wire
     from flower_pca.clients import client_app
-    from flower_pca.clients.policy.rules import everything
+    from flower_pca.clients.policy.rules import allowed_names
     from flower_pca.strategies import exchange
 
 Array = np.ndarray[Any, Any]
@@ -223,7 +223,7 @@ LIKE_SIMULATED: dict[str, Any] = {"answers": "rows", "missing": "mean", "noise_s
 
 def app_of(shards: Sequence[Any], **policy: Any) -> ClientApp:
     """A ClientApp whose nodes hold these rows, by position, and answer like simulated clients."""
-    rules = {"allow": everything(), **LIKE_SIMULATED, **policy}
+    rules = {"allow": allowed_names(), **LIKE_SIMULATED, **policy}
     return client_app(lambda context: shards[next(iter(context.node_config.values()))], **rules)
 
 
@@ -239,7 +239,7 @@ def hosts_of(shards: Sequence[Any], each: int = 4, **policy: Any) -> FakeGrid:
         first = int(context.node_config["partition-id"]) * each
         return range(first, min(first + each, len(shards)))
 
-    rules = {"allow": everything(), **LIKE_SIMULATED, **policy}
+    rules = {"allow": allowed_names(), **LIKE_SIMULATED, **policy}
     app = client_app(lambda context: shards[int(context.node_config["partition-id"])], hosts=hosts, **rules)
     return FakeGrid(app, -(-len(shards) // each))
 

@@ -22,7 +22,7 @@ from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.kinds import Kind
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Stage
-from flower_pca.registry import closing, entry
+from flower_pca.registry import closing_of, entry_of
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.stages.opening import Opening
@@ -103,8 +103,8 @@ def walk(algorithm: Algorithm[Any], problem: Problem, seed: int, answer: Answer)
     """A run in ten lines, with every client answering through `answer`; yields stage, state and model."""
     model = Model(n_components=problem.k, center=True, scale=None, seed=seed)
     memories: list[Arrays] = [{} for _ in problem.shards]
-    first = entry(type(algorithm)).opening(width=algorithm.width(problem.k))
-    for stage in (first, algorithm, closing(algorithm)()):
+    first = entry_of(type(algorithm)).opening(width=algorithm.width(problem.k))
+    for stage in (first, algorithm, closing_of(algorithm)()):
         state = stage.start(model)
         yield stage, state, model
         while stage.status(state) is None:
@@ -127,10 +127,10 @@ def state_saves_and_loads(name: str, seed: int, folder: Path) -> None:
     for stage, state, model in walk(brief(name, 7), mixed(seed), seed, _plain):
         for value, kind in ((state, type(state) if stage is None else stage.State), (model, Model)):
             arrays: dict[str, Array] = {}
-            text = json.dumps(files.pack(value, arrays, "x"))
-            again = files.unpack(kind, json.loads(text), {key: a.copy() for key, a in arrays.items()})
+            text = json.dumps(files.pack_value(value, arrays, "x"))
+            again = files.unpack_value(kind, json.loads(text), {key: a.copy() for key, a in arrays.items()})
             repacked: dict[str, Array] = {}
-            assert json.dumps(files.pack(again, repacked, "x")) == text
+            assert json.dumps(files.pack_value(again, repacked, "x")) == text
             assert type(again) is type(value)
             assert repacked.keys() == arrays.keys()
             for key, a in arrays.items():

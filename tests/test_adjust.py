@@ -16,7 +16,7 @@ from flower_pca.base.errors import ConfigError, DataError, NotEnoughNodes
 from flower_pca.estimator.federated import to_sklearn
 from flower_pca.names.table import Table
 from flower_pca.results import site as sites
-from flower_pca.rows.covariates import inverse
+from flower_pca.rows.covariates import pseudo_inverse
 from flower_pca.strategies import PCAStrategy
 
 EVERY = [("age", "sex"), ("age", "sex", "site")]
@@ -112,7 +112,7 @@ def test_covariates_that_depend_on_each_other_count_once():
     assert_components_of(result, left_of(tables, ("age",)))
     assert result.adjusted_degrees_ == 1
     products = np.array([[4.0, 2.0], [2.0, 1.0]])
-    np.testing.assert_allclose(products @ inverse(products) @ products, products, atol=1e-12)
+    np.testing.assert_allclose(products @ pseudo_inverse(products) @ products, products, atol=1e-12)
 
 
 def test_no_further_message_is_needed():
@@ -169,7 +169,7 @@ def test_a_node_keeps_its_means_in_its_own_folder(tmp_path):
             covariates="age", answers="fixed", output_dir=tmp_path, memory_dir=tmp_path / "memory",
         )  # fmt: skip
         result = strategy.fit(grid)
-    own = sites.read(tmp_path / "flower_pca-local-1.npz")
+    own = sites.read_local_result(tmp_path / "flower_pca-local-1.npz")
     rows = left_of(tables, ("age", "site"))[len(tables[0]) :][: len(tables[1])]
     scores = result.at_site(own).transform(tables[1].drop(columns="sex"))
     np.testing.assert_allclose(scores, rows @ result.components_.T, atol=1e-10)

@@ -185,7 +185,7 @@ def test_new_rows_of_a_site_are_filled_with_the_means_of_that_site(tmp_path):
             "krylov", n_components=2, adjust="age,sex=F,sex=M,site", missing="local_mean", min_nodes=3, tol=1e-12
         )
         result = strategy.fit(grid)
-    at_jena = result.at_site(sites.read(tmp_path / "flower_pca-local-1.npz"))
+    at_jena = result.at_site(sites.read_local_result(tmp_path / "flower_pca-local-1.npz"))
     jena = tables[1]
     A = np.column_stack([jena.age, jena.sex == "F", jena.sex == "M"])
     X = jena[FEATURES].fillna(jena[FEATURES].mean()).to_numpy()

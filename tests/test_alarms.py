@@ -6,7 +6,7 @@ from builders import StopError, stop_at_step
 
 from benchmarks import alarms
 from flower_pca import STMiss, TrackingResult, track
-from flower_pca.tracking.change import Quiet
+from flower_pca.tracking.change import QuietDistribution
 
 
 @pytest.mark.slow
@@ -97,10 +97,10 @@ def test_without_noise_nothing_is_no_change():
 
 
 def test_the_level_is_a_quantile_of_what_was_quiet():
-    rng, watch = np.random.default_rng(0), Quiet()
+    rng, watch = np.random.default_rng(0), QuietDistribution()
     assert watch.level(1e-3) is None
     for value in rng.laplace(size=2000):  # the chance of more than x is exp(-x) / 2
-        watch = watch.learnt(value)
+        watch = watch.with_values(value)
     for rate in (1e-2, 1e-3):
         assert 0.25 / rate < np.exp(watch.level(rate)) < 1.0 / rate
     assert len(watch.quiet) == 600

@@ -140,7 +140,7 @@ def test_a_product_of_another_basis_is_named(stranger):
 
 def test_components_that_are_not_orthonormal_are_not_turned_at_the_end(stranger):
     assert registry.TABLE["stranger"].closing.name == "oblique"
-    assert registry.entry(type("Unlisted", (stranger,), {"name": "unlisted"})).closing.name == "oblique"
+    assert registry.entry_of(type("Unlisted", (stranger,), {"name": "unlisted"})).closing.name == "oblique"
     for entry in registry.TABLE.values():
         assert entry.algorithm.orthonormal or not issubclass(entry.closing, RayleighRitz)
     with pytest.raises(

@@ -67,8 +67,8 @@ def test_cells_in_memory_backed_and_in_a_file_are_the_same_normalized_rows(kept,
         assert table.names == ("g1", "g4", "g7")
         assert table.ids[:2] == ("lab0_0", "lab0_1")
         assert list(table.beside["batch"][:3]) == [0, 1, 0]
-        assert source.is_sparse(adapters.of(table.values)) == (kept == "sparse")
-        np.testing.assert_allclose(np.asarray(adapters.of(table.values)), expected, rtol=1e-14)
+        assert source.is_sparse(adapters.as_blocks(table.values)) == (kept == "sparse")
+        np.testing.assert_allclose(np.asarray(adapters.as_blocks(table.values)), expected, rtol=1e-14)
         assert np.array_equal(result, results[0])
 
 
@@ -307,8 +307,8 @@ def test_picked_columns_of_sparse_cells_are_the_same_whether_they_are_kept_in_me
     monkeypatch.setattr(compressed, "_HELD", 0)
     lazy = table.pick(names)
     assert hasattr(kept.values, "tocsr")
-    assert isinstance(lazy.values, compressed.PickedSparse)
-    both = [list(adapters.of(found.values).pieces()) for found in (kept, lazy)]
+    assert isinstance(lazy.values, compressed.PickedSparseColumns)
+    both = [list(adapters.as_blocks(found.values).pieces()) for found in (kept, lazy)]
     assert len(both[0]) == len(both[1]) > 2
     assert all((a != b).nnz == 0 for a, b in zip(*both, strict=True))
     assert np.array_equal(np.asarray(lazy), counts_of_labs()[0][:, [3, 1, 8, 0]])
@@ -332,13 +332,13 @@ def test_picked_columns_of_sparse_cells_are_read_from_the_file_once_for_all_pick
 def test_a_piece_of_sparse_rows_is_not_in_memory_any_more_when_the_next_one_is_read(monkeypatch, tmp_path):
     import weakref
 
-    from flower_pca.blocks.compressed import Compressed
-    from flower_pca.rows.frame import Frame, product
+    from flower_pca.blocks.compressed import CompressedRows
+    from flower_pca.rows.frame import Frame, product_in_frame
 
     lab_of_cells().write_h5ad(tmp_path / "x.h5ad")
     rows = sources.table(f"h5ad(path='{tmp_path}/x.h5ad')").values
     monkeypatch.setattr(source, "_ENTRIES", 25)
-    read, before = Compressed._between, []
+    read, before = CompressedRows._stored_between, []
 
     def watched(self, *place):
         assert all(piece() is None for piece in before)
@@ -346,9 +346,9 @@ def test_a_piece_of_sparse_rows_is_not_in_memory_any_more_when_the_next_one_is_r
         before.append(weakref.ref(piece))
         return piece
 
-    monkeypatch.setattr(Compressed, "_between", watched)
+    monkeypatch.setattr(CompressedRows, "_between", watched)
     Z = np.eye(rows.shape[1])
-    product(rows.pieces(), Z, Frame())
+    product_in_frame(rows.pieces(), Z, Frame())
     assert len(before) > 2
 
 
@@ -359,9 +359,9 @@ def test_sparse_rows_are_cut_at_the_same_places_whatever_the_lengths_of_the_piec
 
     monkeypatch.setattr(source, "_ENTRIES", 25)
     whole = csr_array((np.arange(len(lengths))[:, None] >= 0) & (np.arange(30) < np.array(lengths)[:, None])) * 1.0
-    expected = [stop - start for start, stop in source.cut_sparse(whole.indptr)]
+    expected = [stop - start for start, stop in source.sparse_piece_bounds(whole.indptr)]
     pieces = [whole[i : i + rows] for i in range(0, len(lengths), rows)]
-    assert [piece.shape[0] for piece in source.cut_again(pieces)] == expected
+    assert [piece.shape[0] for piece in source.recut_sparse(pieces)] == expected
 
 
 @pytest.mark.slow
@@ -406,16 +406,16 @@ def test_of_sparse_rows_in_a_file_one_piece_at_a_time_is_in_memory(tmp_path, mon
     monkeypatch.setattr(source, "_ENTRIES", 300)
     monkeypatch.setattr(compressed, "_HELD", 0)
     read = []
-    between = compressed.Compressed._between
+    between = compressed.CompressedRows._stored_between
 
     def noted(*args):
         read.append(weakref.ref(piece := between(*args)))
         return piece
 
-    monkeypatch.setattr(compressed.Compressed, "_between", noted)
-    opened = compressed.Compressed.of(h5py.File(tmp_path / "x.h5")["X"])
+    monkeypatch.setattr(compressed.CompressedRows, "_between", noted)
+    opened = compressed.CompressedRows.from_group(h5py.File(tmp_path / "x.h5")["X"])
     order = np.random.default_rng(0).permutation(30)
-    pieces = compressed.picked_sparse(opened, order).pieces()
+    pieces = compressed.with_sparse_columns(opened, order).pieces()
     found = []
     for piece in pieces:
         found.append(piece.toarray())

@@ -31,7 +31,7 @@ from flower_pca import (
     simulate,
     strategies,
 )
-from flower_pca.base.options import in_words, option
+from flower_pca.base.options import option, with_advice_written
 from flower_pca.blocks import source
 from flower_pca.data import reading, sources
 
@@ -340,7 +340,7 @@ def test_a_failed_run_advises_what_one_writes_for_flwr_run(app_run, config, reme
     ],
 )
 def test_advice_for_flwr_run_is_a_key_an_option_or_a_parameter(written, said):
-    assert in_words(written, run_config.advising("krylov")) == said
+    assert with_advice_written(written, run_config.advice_writer("krylov")) == said
     name, equals, value = said.partition("=")
     if name == "options" and equals:
         assert run_config.read_options(value[1:-1])
@@ -475,7 +475,7 @@ def test_masks_by_a_spec_of_the_run_config(app_run, tmp_path):
 @pytest.mark.slow
 def test_nodes_that_sign_by_keys_of_their_node_config(app_run, tmp_path):
     nodes, shards = deployed(tmp_path)
-    made = keys.write(tmp_path / "keys", nodes=3)
+    made = keys.write_keys(tmp_path / "keys", nodes=3)
     for node, key in zip(nodes, made.nodes, strict=True):
         node |= {"sign-key": str(key), "trusted-keys": str(tmp_path / "keys")}
     result, _ = app_run(nodes, mask=True)
@@ -552,7 +552,7 @@ def test_all_settings_of_a_strategy_can_be_set():
 )
 def test_options_of_the_run_config_are_read(given, found):
     assert run_config.read_options(given) == found
-    assert run_config.settings({"options": given}).items() >= found.items()
+    assert run_config.settings_of({"options": given}).items() >= found.items()
 
 
 @every(
@@ -629,14 +629,14 @@ def test_the_app_runs_over_nodes_that_have_their_own_tables(app_run, tmp_path):
         simulate("auto", frames(), n_components=2, partitioned_by="columns", scale="std").scores_,
         atol=1e-8,
     )
-    parts = [ColumnsResult.part(*(tmp_path / site).glob("*local*.npz")) for site in frames()]
+    parts = [ColumnsResult.projection_of_party(*(tmp_path / site).glob("*local*.npz")) for site in frames()]
     together = sum(part.transform(frames()[site].loc[PEOPLE]) for part, site in zip(parts, frames(), strict=True))
     np.testing.assert_allclose(together, result.scores_, atol=1e-8)
 
 
 def test_what_a_run_config_leaves_as_it_is_is_asked_as_by_simulate():
     """So a run with the defaults has the bits of `simulate` with the defaults."""
-    config = run_config.settings(tomllib.loads(text("hub/pyproject.toml"))["tool"]["flwr"]["app"]["config"])
+    config = run_config.settings_of(tomllib.loads(text("hub/pyproject.toml"))["tool"]["flwr"]["app"]["config"])
     shared = [f for f in fields(PCAConfig) if f.default is not MISSING and f.name.replace("_", "-") in config]
     shared = [f for f in shared if f.name != "min_nodes"]  # a run of nodes waits for two
     assert {"wire", "seed", "scale", "missing"} <= {f.name for f in shared}

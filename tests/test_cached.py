@@ -5,7 +5,7 @@ import pytest
 
 from flower_pca.algorithms.cached import CachedSums
 from flower_pca.base import files
-from flower_pca.core.stage import add, stack
+from flower_pca.core.stage import add_answer, stack_answer
 
 ROWS = (5, 3, 2)
 
@@ -24,7 +24,7 @@ def plain_sum(replies):
 def test_nothing_is_held_while_everybody_answers():
     cache = CachedSums(sum(ROWS))
     for seed in range(4):
-        assert cache.merging is add
+        assert cache.merging is add_answer
         total = plain_sum(answers(seed).values())
         after, sums, share = cache.add(total)
         assert after is cache
@@ -38,7 +38,7 @@ def test_from_the_first_gap_on_the_last_answer_of_every_client_counts():
     cache, last = CachedSums(sum(ROWS)), {}
     for number, (replies, here) in enumerate(zip(rounds, present, strict=True)):
         came = {i: replies[i] for i in here}
-        cache, sums, share = cache.add(came if cache.merging is stack else plain_sum(came.values()))
+        cache, sums, share = cache.add(came if cache.merging is stack_answer else plain_sum(came.values()))
         assert share == sum(ROWS[i] for i in here) / sum(ROWS)
         last = came if number == 0 else {**(last if number > 1 else {}), **came}  # the first gap is summed plainly
         np.testing.assert_allclose(sums["B"], sum(a["B"] for a in last.values()), rtol=1e-14)
@@ -61,7 +61,7 @@ def test_cached_sums_survive_a_checkpoint_to_the_bit(held):
         for came in (plain_sum([answers(0)[1]]), {2: answers(1)[2]}, {0: answers(2)[0]}):
             cache = cache.add(came)[0]
     arrays = {}
-    back = files.unpack(CachedSums, files.pack(cache, arrays, "cache"), arrays)
+    back = files.unpack_value(CachedSums, files.pack_value(cache, arrays, "cache"), arrays)
     assert back.n == cache.n
     assert (back.last is None) == (cache.last is None)
     if held:
@@ -75,7 +75,7 @@ def test_where_single_answers_cannot_be_had_those_that_came_stand_for_all():
     total = plain_sum([came[0], came[2]])
     after, sums, share = cache.add(total)
     assert after is cache
-    assert (after.merging, share) == (add, 0.7)
+    assert (after.merging, share) == (add_answer, 0.7)
     np.testing.assert_allclose(sums["B"], total["B"] / 0.7, rtol=1e-14)
     assert float(sums["n"]) == pytest.approx(10.0)
     after, sums, share = after.add(plain_sum(came.values()))

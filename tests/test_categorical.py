@@ -213,7 +213,7 @@ def test_levels_are_read_in_every_form():
 
 def test_rare_levels_are_one_or_go_with_the_commonest():
     def merged(text, least):
-        return "".join(one or "." for one in levels._without_rare([c if c != "." else None for c in text], least))
+        return "".join(one or "." for one in levels._merge_rare_levels([c if c != "." else None for c in text], least))
 
     assert merged("aaaabbbcc.", 1) == "aaaabbbcc."
     assert merged("aaaabbbccd", 3) == "aaaabbb" + "other" * 3

@@ -125,7 +125,7 @@ def test_a_node_tells_the_levels_that_its_operator_has_named_and_no_others():
         fitted_with_levels(grid_of(SHARDS, categorical="sex"))
     with pytest.raises(NotEnoughNodes, match="has text in column ward"):
         fitted_with_levels(grid_of(SHARDS, categorical="sex"), columns="age,ward", categorical="ward")
-    assert Rules.of_node_config({"categorical": "ward, sex"}).columns_of_words == ("ward", "sex")
+    assert Rules.of_node_config({"categorical": "ward, sex"}).text_columns == ("ward", "sex")
     numbers = [rows[NUMBERS] for rows in SHARDS]
     with pytest.raises(NotEnoughNodes, match="lack 'ward'"):
         fitted_with_levels(grid_of(numbers), columns="age,ward", categorical="ward")

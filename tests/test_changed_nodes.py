@@ -91,7 +91,7 @@ def run_over(grid, name, *, cut, rounds=ROUNDS, mask=False):
         stage_of_changed(name, cut), n_components=len(reference), min_nodes=2, mask=mask, seed=1
     )
     if cut:  # by `start`, whose Result has no more than the arrays: this is what it makes of num_rounds
-        nodes = base._nodes(grid, strategy._begin(num_rounds=rounds), strategy._node_settings)
+        nodes = base._transport_of_grid(grid, strategy._run_to_drive(num_rounds=rounds), strategy._node_settings)
         return strategy._run(nodes, base.OnRound(None), base.GrowingResult())
     return strategy.fit(grid)
 

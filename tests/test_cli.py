@@ -60,7 +60,7 @@ def test_run_writes_the_result_its_history_and_a_report(data, tmp_path, capsys):
     assert sorted(file.name for file in out.iterdir()) == ["history.csv", "loadings.csv", "report.html", "result.npz"]
     result, reference = PCAResult.load(out / "result.npz"), pooled([X])
     assert sine(result.components_, reference.components[:3]) <= 1e-8
-    parts = partition.make("dirichlet(0.3)", 150, 4, beside={"y": LABELS})
+    parts = partition.make_parts("dirichlet(0.3)", 150, 4, beside={"y": LABELS})
     shards = [X[part] for part in parts]
     alone = simulate("krylov", shards, n_components=3, tol=1e-10, reconstruction_error=True)
     assert result.components_.tobytes() == alone.components_.tobytes()
@@ -396,7 +396,7 @@ def test_list_says_of_every_algorithm_what_its_docstring_says(capsys):
     takes = {one["algorithm"]: one["takes"] for one in every}
     assert takes["ssi"] == ["mask", "dp", "channel"]
     assert (takes["uda"], takes["consensus_rpca"], takes["st_miss"]) == ([], ["mask"], ["mask", "channel"])
-    for one, stage in zip(every, registry.public().values(), strict=True):
+    for one, stage in zip(every, registry.public_classes().values(), strict=True):
         assert one == algorithms.describe(stage)
         text = " ".join((stage.__doc__ or "").split())
         for part in ("what", "cost", "prefer"):
@@ -412,11 +412,11 @@ def test_list_says_of_every_algorithm_what_its_docstring_says(capsys):
 
 @pytest.mark.usefixtures("unillustrated")
 def test_progress_is_shown_on_a_terminal_only(data, tmp_path, capsys, monkeypatch):
-    with common.progress("starting") as on_round:
+    with common.showing_progress("starting") as on_round:
         simulate("krylov", [X], n_components=2, on_round=on_round)
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with common.progress("starting") as on_round:
+    with common.showing_progress("starting") as on_round:
         simulate("krylov", [X], n_components=2, on_round=on_round)
     assert "round" in capsys.readouterr().err
 
@@ -483,7 +483,7 @@ def test_control_c_leaves_a_checkpoint_that_the_same_command_goes_on_from(tmp_pa
 
 def test_an_interruption_that_python_has_swallowed_ends_the_run_after_the_round():
     run, before = SimpleNamespace(history=["round 1"]), signal.signal(signal.SIGINT, signal.default_int_handler)
-    with common.progress("starting") as on_round:
+    with common.showing_progress("starting") as on_round:
         on_round(run)
         with pytest.raises(KeyboardInterrupt):  # as in a callback of an import, which Python ignores
             signal.getsignal(signal.SIGINT)(signal.SIGINT, None)

@@ -27,7 +27,7 @@ def write_file(folder, name, seed, text=None):
 @pytest.fixture
 def follow_command(tmp_path, monkeypatch, unillustrated):
     """The command on a folder of two sites; pictures take most of its time, and are left out."""
-    monkeypatch.setattr("flower_pca.commands.track._picture", lambda *given: "no picture")
+    monkeypatch.setattr("flower_pca.commands.track._write_picture", lambda *given: "no picture")
     monkeypatch.setattr("flower_pca.report.write", lambda *given, **more: None)
     for i in range(3):
         write_file(tmp_path / "in", f"north_{i}.csv", i)

@@ -46,7 +46,7 @@ def command_in(folder):
 @pytest.fixture
 def track_command(tmp_path, monkeypatch, unillustrated):
     """That command; pictures take most of its time, and are left out."""
-    monkeypatch.setattr("flower_pca.commands.track._picture", lambda *given: "no picture")
+    monkeypatch.setattr("flower_pca.commands.track._write_picture", lambda *given: "no picture")
     monkeypatch.setattr("flower_pca.report.write", lambda *given, **more: None)
     return command_in(tmp_path)
 
@@ -56,7 +56,7 @@ def followed_to_the_end(tmp_path_factory):
     """The events and the result of that command, where nothing breaks it off."""
     folder = tmp_path_factory.mktemp("followed")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("flower_pca.commands.track._picture", lambda *given: "no picture")
+        patch.setattr("flower_pca.commands.track._write_picture", lambda *given: "no picture")
         patch.setattr("flower_pca.report.write", lambda *given, **more: None)
         assert cli.main([str(word) for word in command_in(folder)]) == 0
     return events(folder / "e.jsonl"), TrackingResult.load(folder / "out/tracking.npz")

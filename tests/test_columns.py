@@ -203,15 +203,16 @@ def test_rows_without_ids_go_by_position_and_the_result_says_so():
 
 def test_ids_are_compared_as_text_and_ordered_by_value_where_they_are_numbers():
     assert ids.texts([7, 7.0, " 7 ", "07", None, np.nan]) == ("7", "7", "7", "07", "", "")
-    assert ids.order(["10", "9", "2"], "x").tolist() == [2, 1, 0]
-    assert ids.order(["b10", "b9", "a"], "x").tolist() == [2, 0, 1]
+    assert ids.order_of_ids(["10", "9", "2"], "x").tolist() == [2, 1, 0]
+    assert ids.order_of_ids(["b10", "b9", "a"], "x").tolist() == [2, 0, 1]
 
 
 @pytest.mark.slow
 def test_a_digest_is_of_all_ids_and_of_one_run():
-    assert ids.digest(["a", "b"], "run 1") == ids.digest(["a", "b"], "run 1")
+    assert ids.digest_of_ids(["a", "b"], "run 1") == ids.digest_of_ids(["a", "b"], "run 1")
     assert (
-        len({ids.digest(*of) for of in [(["a", "b"], "1"), (["a", "b"], "2"), (["a", "c"], "1"), (["ab"], "1")]}) == 4
+        len({ids.digest_of_ids(*of) for of in [(["a", "b"], "1"), (["a", "b"], "2"), (["a", "c"], "1"), (["ab"], "1")]})
+        == 4
     )
     salts = {
         run_of(config("krylov", n_components=1, partitioned_by="columns")).position.model.split.salt for _ in range(2)

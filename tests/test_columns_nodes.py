@@ -87,7 +87,7 @@ def test_ids_are_told_by_a_digest_of_the_run_and_never_themselves(tmp_path):
     assert "P007" not in said
     assert "gene" not in said
     assert "weight" not in said
-    digests = {metrics.get("columns.digest") for _, metrics in seen}
+    digests = {metrics.get("columns.digest_of_names") for _, metrics in seen}
     assert len(digests - {None}) == 2  # one digest for each run
 
 

@@ -24,7 +24,7 @@ from pages import EVERY, ROOT, SHELLS, blocks, languages, text
 from flower_pca import PCAResult, cli, registry, run_config
 from flower_pca.clients.policy.rules import Rules
 from flower_pca.data import partition, sources
-from flower_pca.masking.identity import Identity
+from flower_pca.masking.identity import NodeIdentity
 
 BIN = Path(sys.executable).parent
 # Options that are checked one by one below
@@ -169,7 +169,7 @@ def test_the_run_configs_set_what_the_app_has():
             assert any(set(given) <= set(home) for home in homes), (page, given)
             given |= run_config.read_options(given.pop("options", ""))
             if "partition" in given:
-                partition.make(given["partition"], 10, 2, beside={"site": np.arange(10) % 2})
+                partition.make_parts(given["partition"], 10, 2, beside={"site": np.arange(10) % 2})
             if "algorithm" in given:
                 registry.make(given["algorithm"])
             for name, value in given.items():
@@ -205,7 +205,7 @@ def test_the_federation_configs_are_of_whole_numbers():
 @pytest.mark.slow
 def test_our_own_commands_are_understood():
     for command in with_program("flower-pca"):
-        cli._parser().parse_args(command[1:])
+        cli._make_parser().parse_args(command[1:])
 
 
 @pytest.mark.slow
@@ -266,9 +266,9 @@ def test_the_list_of_trusted_keys_is_one_that_the_nodes_believe(tmp_path, monkey
         shutil.copy(f"keys/node-{i}.pub", public)
     subprocess.run(["sh", "-ec", block], check=True, timeout=60)
     for i in range(len(publics)):
-        identity = Identity.load(f"keys/node-{i}", "trusted-keys")
+        identity = NodeIdentity.load(f"keys/node-{i}", "trusted-keys")
         assert len(identity.trusted) == 2
-        Identity(trusted=identity.trusted).check({0: b"text"}, {0: identity.sign(b"text")})
+        NodeIdentity(trusted=identity.trusted).check({0: b"text"}, {0: identity.sign(b"text")})
 
 
 def test_a_key_made_by_hand_is_of_the_kind_that_ours_are(tmp_path):

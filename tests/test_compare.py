@@ -11,7 +11,7 @@ from scipy import sparse
 
 from flower_pca import ConfigError, DataError, cli, make, registry, simulate
 from flower_pca.comparison import compare, slow
-from flower_pca.comparison.algorithms import pool as reference
+from flower_pca.comparison.algorithms import pooled_components as reference
 from flower_pca.names.table import Table
 
 ALGORITHMS = ["krylov", "ssi", make("local_power"), "faps(inner_steps=5)", "uda"]
@@ -138,7 +138,7 @@ def test_the_picture_has_a_curve_for_each_on_both_sides(courses, kind, tmp_path,
 
     drawn, write = [], style.write
     monkeypatch.setattr(style, "write", lambda figure, *rest: (drawn.append(figure), write(figure, *rest)))
-    path = course.compare(courses, tmp_path / f"picture.{kind}")
+    path = course.draw_comparison(courses, tmp_path / f"picture.{kind}")
     assert path.read_bytes()[:5] in (b"<?xml", b"\x89PNG\r")
     for ax, places in zip(drawn[0].axes, ("messages", "bytes"), strict=True):
         for line, each in zip(ax.lines, courses, strict=True):
@@ -146,7 +146,7 @@ def test_the_picture_has_a_curve_for_each_on_both_sides(courses, kind, tmp_path,
             assert np.array_equal(line.get_xdata(), getattr(each, places))
             np.testing.assert_allclose(line.get_ydata(), np.maximum(each.angles, 1e-17))
     with pytest.raises(ConfigError, match=r"^A picture is saved as \.svg or \.png"):
-        course.compare(courses, tmp_path / "picture.gif")
+        course.draw_comparison(courses, tmp_path / "picture.gif")
 
 
 SSI = "ssi(oversample=0)"

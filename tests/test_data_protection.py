@@ -15,8 +15,8 @@ from flower_pca import cli, keys, registry
 from flower_pca.base.errors import FlowerPCAError, NotEnoughNodes
 from flower_pca.clients import Rules
 from flower_pca.clients.base import node_rows
-from flower_pca.clients.policy.rules import everything
-from flower_pca.commands.trust import config
+from flower_pca.clients.policy.rules import allowed_names
+from flower_pca.commands.trust import node_config
 from flower_pca.data import sources
 from flower_pca.rows.frame import Frame
 
@@ -33,8 +33,8 @@ ASKED = {"n_components": 3, "min_nodes": 3, "columns": NAMES}
 def protected_grid(tmp_path):
     """Three nodes with those rules in their node-configs, with files and keys of their own."""
     (command,) = [block for block in blocks("docs/data-protection.md", *SHELLS) if "trusted-keys" in block]
-    rules = config([re.search(r'rules "(.*)"', re.sub(r"\\\n\s*", " ", command), re.DOTALL)[1]])
-    made = keys.write(tmp_path / "keys", nodes=3)
+    rules = node_config([re.search(r'rules "(.*)"', re.sub(r"\\\n\s*", " ", command), re.DOTALL)[1]])
+    made = keys.write_keys(tmp_path / "keys", nodes=3)
     grid = FakeGrid(app.client_app, 3)
     for i, (context, rows) in enumerate(zip(grid.nodes.values(), SHARDS, strict=True)):
         np.savetxt(tmp_path / f"{i}.csv", rows, delimiter=",", header=",".join(NAMES), comments="", fmt="%.17g")
@@ -176,7 +176,7 @@ def test_neither_a_result_nor_the_folder_of_a_node_without_a_copy_has_anything_a
     sites = [falling(n, 10, seed=n) + 3.0 for n in (131, 73, 67)]
     for rows in sites:
         rows[::5, 2] = np.nan
-    rules = {"allow": ",".join(everything())}
+    rules = {"allow": ",".join(allowed_names())}
     settings = {"n_components": 2, "missing": "local_mean"}
     if algorithm in ("dcf_pca", "consensus_rpca", "triple_pca"):
         settings["max_rounds"] = 3
@@ -197,7 +197,7 @@ def test_neither_a_result_nor_the_folder_of_a_node_without_a_copy_has_anything_a
 def test_a_corrected_value_waits_until_the_copy_is_erased_and_is_then_told_by_the_difference(tmp_path, capsys):
     """Under a change of one value of one person: what the page says of rectification, and of a person who withdraws."""
     rows = falling(60, 4, seed=1)
-    corrected, config = rows.copy(), f"memory-dir='{tmp_path}' partition-id=0"
+    corrected, node_config = rows.copy(), f"memory-dir='{tmp_path}' partition-id=0"
     corrected[7, 2] += 5.0
 
     def told(table, run):
@@ -205,7 +205,7 @@ def test_a_corrected_value_waits_until_the_copy_is_erased_and_is_then_told_by_th
 
     before = told(rows, "first")
     np.testing.assert_array_equal(told(corrected, "second"), before)
-    assert cli.main(["forget", config, "--what", "rows", "--yes"]) == 0
+    assert cli.main(["forget", node_config, "--what", "rows", "--yes"]) == 0
     assert "can work out what has changed" in capsys.readouterr().out
     after = told(corrected, "third")
     assert np.linalg.norm(after - corrected.T @ corrected) < 1e-9

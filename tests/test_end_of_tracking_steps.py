@@ -5,7 +5,7 @@ import pytest
 
 from flower_pca import STMiss, Stream, track
 from flower_pca.base import linalg
-from flower_pca.tracking.solver import Solver, beside
+from flower_pca.tracking.solver import SubspaceSolver, orthogonal_columns
 from sims.over_air import moving
 
 D = 60
@@ -24,7 +24,7 @@ def krylov_solved(L, P, *, tol, seed):
     """The basis and the values at which a Krylov space stops, and its messages."""
     C, r = L.T @ L, P.shape[1]
     misfit = float(np.sum((L - (L @ P) @ P.T) ** 2))
-    solver = Solver.krylov(np.hstack([P, beside(P, 2, seed)]), r=r)
+    solver = SubspaceSolver.by_krylov(np.hstack([P, orthogonal_columns(P, 2, seed)]), r=r)
     for k in range(1, 100):
         solver = solver.step(C @ solver.block, 1)
         if found := solver.find(tol=tol, products=100, squares=misfit + solver.inside):
@@ -54,7 +54,7 @@ def test_what_the_ritz_values_leave_of_the_trace_bounds_all_other_eigenvalues():
         rng = np.random.default_rng([seed, 1])
         L, P = rows_near(rng, n=40, r=4, angle=0.3, noise=10.0 ** rng.uniform(-4, 0))
         C = L.T @ L
-        first = Solver.krylov(np.hstack([P, beside(P, 2, seed)]), r=4)
+        first = SubspaceSolver.by_krylov(np.hstack([P, orthogonal_columns(P, 2, seed)]), r=4)
         solver = first.step(C @ first.block, 1)
         squares = float(np.sum((L - (L @ P) @ P.T) ** 2)) + solver.inside
         assert squares == pytest.approx(np.trace(C), rel=1e-12)
@@ -77,7 +77,7 @@ def test_an_uneven_sum_is_not_taken_for_all_there_is():
     """With noise in the products the traces agree by chance only, and the answer stays that of the Ritz vectors."""
     rng = np.random.default_rng(3)
     L, P = rng.standard_normal((10, D)), np.linalg.qr(rng.standard_normal((D, 4)))[0]
-    solver = Solver.krylov(np.hstack([P, beside(P, 2, 0)]), r=4)
+    solver = SubspaceSolver.by_krylov(np.hstack([P, orthogonal_columns(P, 2, 0)]), r=4)
     for _ in range(2):
         solver = solver.step(L.T @ (L @ solver.block) + 1e-4 * rng.standard_normal(solver.block.shape), 1)
         assert solver.find(tol=1e-8, products=100, squares=float(np.sum(L**2))) is None

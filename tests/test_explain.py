@@ -146,7 +146,7 @@ def test_table_json_and_file_have_the_shares(tmp_path):
     assert "by age" in result.table().splitlines()[0]
     assert f"{result.explained_by_['age'][0]:.1%}" in result.table().splitlines()[1]
     assert "site beyond" not in result.table()
-    figures = facts.in_json(result.summary().facts)
+    figures = facts.facts_as_json(result.summary().facts)
     assert json.loads(json.dumps(figures["explained_by"]))["age"] == result.explained_by_["age"].tolist()
     again = PCAResult.load(result.save(tmp_path / "result.npz"))
     assert list(again.explained_by_) == list(result.explained_by_)

@@ -9,7 +9,7 @@ import pytest
 from builders import sine
 
 from flower_pca import make, simulate
-from flower_pca.algorithms.faps import PaperRule, pace
+from flower_pca.algorithms.faps import PaperRule, speed_relative_to_ssi
 from flower_pca.algorithms.ssi import SSI
 
 Array = np.ndarray[Any, Any]
@@ -54,7 +54,9 @@ def test_the_angle_falls_by_the_penalty_over_penalty_and_gap(name: str, beta_0: 
     found = rate(modeled(values, k, 400, beta_0))
     assert found == pytest.approx(b / (b + gap), rel=5e-3)
     ssi = values[k] / values[k - 1]
-    assert pace(values[k - 1], values[k], penalty=b) == pytest.approx(np.log(found) / np.log(ssi), rel=1e-2)
+    assert speed_relative_to_ssi(values[k - 1], values[k], penalty=b) == pytest.approx(
+        np.log(found) / np.log(ssi), rel=1e-2
+    )
 
 
 def equal_products(values: Array, clients: int = 3) -> list[Array]:
@@ -113,9 +115,9 @@ def test_ssi_is_faster_where_the_status_says_so() -> None:
 def test_where_gaps_are_small_it_is_the_last_eigenvalue_over_the_penalty(
     last: float, penalty: float, limit: float
 ) -> None:
-    assert pace(last, None, penalty=penalty) == pytest.approx(limit)
-    assert pace(last, last * (1 - 1e-6), penalty=penalty) == pytest.approx(limit, rel=1e-4)
-    nearer = [pace(last, share * last, penalty=penalty) for share in (0.0, 0.1, 0.5, 0.9, 1.0)]
+    assert speed_relative_to_ssi(last, None, penalty=penalty) == pytest.approx(limit)
+    assert speed_relative_to_ssi(last, last * (1 - 1e-6), penalty=penalty) == pytest.approx(limit, rel=1e-4)
+    nearer = [speed_relative_to_ssi(last, share * last, penalty=penalty) for share in (0.0, 0.1, 0.5, 0.9, 1.0)]
     assert nearer == sorted(nearer)
     assert 0.0 < nearer[0] < 0.1
 
@@ -148,4 +150,4 @@ def test_a_penalty_grows_where_the_distance_has_not_fallen_enough() -> None:
     grown, rest = rule.next(2.0, distances)
     assert (grown, list(rest)) == (3.0, [0.95])
     assert rule.next(2.0, np.append(distances[:5], 0.9))[0] == 2.0
-    assert PaperRule.read({"theta": np.array(0.5)}) == PaperRule(theta=0.5)
+    assert PaperRule.from_message({"theta": np.array(0.5)}) == PaperRule(theta=0.5)

@@ -126,7 +126,9 @@ def held_case(name: str, rows: str, option: str) -> HeldCase | None:
     if not compatible.ITERATES.holds(algorithm):
         asked.pop("tol", None)
     small = ROWS[rows].std() < 1e-100
-    if compatible.missing(algorithm, *asked) or (small and "mask" in asked):  # Their squares vanish in fixed point.
+    if compatible.missing_properties(algorithm, *asked) or (
+        small and "mask" in asked
+    ):  # Their squares vanish in fixed point.
         return None
     X = ROWS[rows]
     parts = cut_unevenly(with_holes(X) if "missing" in asked else X)

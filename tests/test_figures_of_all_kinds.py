@@ -18,11 +18,11 @@ from test_figures import STOPPED, cut_unevenly, rows_of_spectrum
 
 from flower_pca import ConfigError, PCAResult, make, registry, simulate, to_sklearn
 from flower_pca.analysis import likelihood
-from flower_pca.commands.results import as_json
+from flower_pca.commands.results import figures_as_json
 from flower_pca.core import compatible
 from flower_pca.results.personal import PersonalResult, TripleResult
 from flower_pca.results.robust import RobustResult
-from flower_pca.stages.histograms import Grid
+from flower_pca.stages.histograms import BinGrid
 
 K = 3
 NAMES = [*registry.TABLE, "auto", *STOPPED]
@@ -43,7 +43,7 @@ ASKED: dict[str, dict[str, Any]] = {
 @functools.cache
 def run_with(name: str, option: str = "") -> PCAResult | None:
     """The run with this option; None if the algorithm refuses the option."""
-    if option and compatible.missing(make(name), option):
+    if option and compatible.missing_properties(make(name), option):
         with pytest.raises(ConfigError, match=f"does not support {option}"):
             simulate(name, TABLES, n_components=K, **ASKED[option])
         return None
@@ -123,7 +123,7 @@ def test_limits_are_of_rows_without_themselves_or_it_is_said_that_they_are_not(n
         rest = np.sum((F - T @ Z.T) ** 2, axis=1)
         distances = np.column_stack([np.sum(T**2 / variances, axis=1), rest]).tolist()
     t2, spe = np.array(distances).T
-    grid = Grid.of_columns(FLAT.shape[1])
+    grid = BinGrid.for_column_count(FLAT.shape[1])
     rest = result.total_variance_ - float(result.axes[1].sum())
     expected = np.array([grid.count(t2 / K), grid.count(spe / rest)])
     # A row at the end of a bin may be counted in the next one.
@@ -138,7 +138,7 @@ def test_the_share_between_sites_is_that_of_an_analysis_of_variance(name: str) -
     assert result is not None
     if result.site_share_ is None:
         assert not result.is_pooled
-        assert as_json(result)["site_share"] is None
+        assert figures_as_json(result)["site_share"] is None
         assert "between sites" not in result.table()
         return
     T = scores(result)
@@ -171,7 +171,7 @@ def test_the_share_that_a_column_explains_is_that_of_least_squares(name: str) ->
 def test_what_was_not_asked_for_or_cannot_be_known_is_absent_everywhere(name: str) -> None:
     result = run_with(name)
     assert result is not None
-    figures = as_json(result)
+    figures = figures_as_json(result)
     for figure in ("variance_errors", "mse", "limits", "noise_thresholds"):
         assert figures[figure] is None, figure
     assert figures["explained_by"] == {}
@@ -399,5 +399,5 @@ def test_the_share_between_sites_of_a_component_below_the_rounding_of_messages_i
     assert simulate("krylov", parts, n_components=2, wire="float16", tol=1e-3).site_share_ is not None
     rounded = simulate("krylov", parts, n_components=3, wire="float16", tol=1e-3)
     assert rounded.site_share_ is None
-    assert as_json(rounded)["site_share"] is None
+    assert figures_as_json(rounded)["site_share"] is None
     assert simulate("krylov", parts, n_components=3).site_share_ is not None

@@ -244,7 +244,7 @@ SAMPLING = ("ConsensusRPCA", "DCFPCA", "ExactPerPCA", "FAPS", "FedOAPM", "LocalP
 TRACKERS = ("RobustTracking", "STMiss")
 
 
-@pytest.mark.parametrize("name", sorted(set(registry.public()) - set(TRACKERS)))
+@pytest.mark.parametrize("name", sorted(set(registry.public_classes()) - set(TRACKERS)))
 @pytest.mark.parametrize("size", [2, 4])
 def test_nodes_that_a_hook_samples_out_are_asked_in_the_next_round_if_all_are_needed(name, size):
     kind, given = getattr(strategies, name), {"n_components": 2}

@@ -92,7 +92,7 @@ def test_the_ledger_goes_by_name_only(tmp_path, capsys):
 def test_a_ledger_in_use_and_all_else_stay(shelf, capsys):
     folder, config = shelf
     before = there(folder)
-    with folders.lock(folders.ledger_file(folder, "0")):
+    with folders.lock_file(folders.ledger_file(folder, "0")):
         assert forget(config, "--yes") == 2
     assert "A run is using" in capsys.readouterr().err
     assert there(folder) == before

@@ -131,11 +131,11 @@ def test_nodes_are_harmonized_alike_and_keep_what_they_find(mask, answers, tmp_p
         )
         result = strategy.fit(grid_of(tables, **rules))
     assert_of_harmonized(result, rows)
-    own = sites.read(tmp_path / "flower_pca-local-1.npz")
+    own = sites.read_local_result(tmp_path / "flower_pca-local-1.npz")
     scores = result.at_site(own).transform(tables[1])
     expected = (rows - rows.mean(axis=0))[len(tables[0]) :][: len(tables[1])] @ result.components_.T
     np.testing.assert_allclose(scores, expected, atol=1e-8)
-    again = result.at_site(sites.read(tmp_path / "flower_pca-local-1.npz"))
+    again = result.at_site(sites.read_local_result(tmp_path / "flower_pca-local-1.npz"))
     np.testing.assert_array_equal(again.transform(tables[1]), scores)
 
 
@@ -202,7 +202,8 @@ def test_the_site_alone_is_explained_before_it_is_harmonized(tmp_path):
     assert result.explained_by_ == {}
     assert "between sites before" in result.table().splitlines()[0]
     assert (
-        facts.in_json(result.summary().facts)["explained_before"]["site"] == result.explained_before_["site"].tolist()
+        facts.facts_as_json(result.summary().facts)["explained_before"]["site"]
+        == result.explained_before_["site"].tolist()
     )
     again = PCAResult.load(result.save(tmp_path / "result.npz"))
     np.testing.assert_array_equal(again.explained_before_["site"], result.explained_before_["site"])
@@ -266,7 +267,7 @@ def test_a_column_that_is_constant_at_one_site_keeps_its_scale_there():
     tables = only(scanners_of_sites(8), ())
     tables[1]["x03"] = 2.0
     result = simulate("krylov", tables, n_components=2, harmonize="combat")
-    own = combat.effect(25, *_standardized(tables, 1))
+    own = combat.site_effect(25, *_standardized(tables, 1))
     assert list(np.flatnonzero(own.constant)) == [3]
     assert [hint for hint in result.hints if hint.startswith("Column x03 is constant at client 1, so harmonizing")]
     np.testing.assert_allclose(result.local[1]["site_location"], own.location, atol=1e-12)

@@ -26,7 +26,7 @@ def ward_of(seed, n=120):
 
 def said_of_sites(sites, columns=COLUMNS):
     tables = [Table(rows, columns, site=f"site{i}") for i, rows in enumerate(sites)]
-    return " ".join(faults.find(tables))
+    return " ".join(faults.find_hints(tables))
 
 
 def four_sites():
@@ -177,7 +177,7 @@ def test_nothing_of_these_is_said_of_ordinary_tables(seed):
                 rng.normal(100, 15, n).round(),
             ]
         )
-    assert faults.find([Table(rows.astype(float)) for rows in sites]) == ()
+    assert faults.find_hints([Table(rows.astype(float)) for rows in sites]) == ()
 
 
 def large_site(seed, n=3000):
@@ -188,7 +188,7 @@ def said_of_large(sites, columns=COLUMNS, most=2**14):
     """What a look says that may look at few entries, so that it takes a sample."""
     assert sum(rows.size for rows in sites) > most
     clients = [LocalData(Table(rows, columns, site=f"site{i}"), missing=True) for i, rows in enumerate(sites)]
-    return " ".join(faults.find(clients, most=most))
+    return " ".join(faults.find_hints(clients, most=most))
 
 
 @pytest.mark.parametrize("what", ["sum", "mean", "sum above mean"])

@@ -24,12 +24,12 @@ def test_counts_read_off_the_bits_are_those_of_a_histogram(dtype: type, top: int
     edges = np.concatenate([[0.0], octaves, [2.0**top, np.inf]])
     expected = np.histogram(np.abs(R.astype(np.float64)), edges)[0]
     expected = np.concatenate([expected[:240], [expected[240] + expected[241]]])
-    found = sizes.count(R, top)
+    found = sizes.count_coarsely(R, top)
     assert found.shape == (sizes.BINS,)
     np.testing.assert_array_equal(found, expected)
     share = np.mean(np.abs(R.astype(np.float64)) > 2.0 ** (top - 5))
-    assert sizes.beyond(found, top, 2.0 ** (top - 5)) == pytest.approx(share, abs=1e-9)
-    assert sizes.beyond(np.zeros(sizes.BINS), top, 1.0) == 0.0
+    assert sizes.share_above(found, top, 2.0 ** (top - 5)) == pytest.approx(share, abs=1e-9)
+    assert sizes.share_above(np.zeros(sizes.BINS), top, 1.0) == 0.0
 
 
 @pytest.mark.slow

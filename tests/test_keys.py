@@ -25,7 +25,7 @@ def verified(made, subject):
 
 @pytest.fixture
 def made(tmp_path):
-    return keys.write(tmp_path / "keys", nodes=2, hosts=["superlink.example.org", "192.0.2.1", "localhost"])
+    return keys.write_keys(tmp_path / "keys", nodes=2, hosts=["superlink.example.org", "192.0.2.1", "localhost"])
 
 
 @pytest.mark.parametrize("name", ["localhost", "superlink.example.org", "127.0.0.1", "::1", "192.0.2.1"])
@@ -40,7 +40,7 @@ def test_the_certificate_holds_for_every_name(made, name):
 def test_the_certificate_holds_for_no_other_name_and_no_other_authority(made, tmp_path):
     with pytest.raises(x509.verification.VerificationError):
         verified(made, x509.DNSName("elsewhere.example.org"))
-    other = keys.write(tmp_path / "other", nodes=1)
+    other = keys.write_keys(tmp_path / "other", nodes=1)
     mixed = keys.Keys(other.ca, made.certificate, made.key, made.nodes)
     with pytest.raises(x509.verification.VerificationError):
         verified(mixed, x509.DNSName("localhost"))
@@ -87,29 +87,29 @@ def test_private_files_are_private_and_nothing_else_is_there(made):
 def test_nothing_is_overwritten(made, tmp_path):
     before = {path: path.read_bytes() for path in made.ca.parent.iterdir()}
     with pytest.raises(ConfigError, match=r"The folder for keys must be new or empty, but .*keys has files in it"):
-        keys.write(tmp_path / "keys", nodes=1)
+        keys.write_keys(tmp_path / "keys", nodes=1)
     assert {path: path.read_bytes() for path in made.ca.parent.iterdir()} == before
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="file is a file"):
-        keys.write(tmp_path / "file", nodes=1)
+        keys.write_keys(tmp_path / "file", nodes=1)
     with pytest.raises(ConfigError, match=r"The folder for keys, .*below, cannot be written"):
-        keys.write(tmp_path / "file/below", nodes=1)
+        keys.write_keys(tmp_path / "file/below", nodes=1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "keys"]
 
 
 def test_an_empty_folder_and_a_new_one_deep_down_will_do(tmp_path):
     (tmp_path / "empty").mkdir()
     for folder in (tmp_path / "empty", tmp_path / "a/b/c"):
-        assert keys.write(folder, nodes=1).ca.exists()
+        assert keys.write_keys(folder, nodes=1).ca.exists()
 
 
 def test_what_fails_half_way_leaves_nothing(tmp_path, monkeypatch):
     def broken(path):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(keys, "_node", broken)
+    monkeypatch.setattr(keys, "_write_node_key", broken)
     with pytest.raises(KeyboardInterrupt):
-        keys.write(tmp_path / "keys", nodes=1)
+        keys.write_keys(tmp_path / "keys", nodes=1)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -123,7 +123,7 @@ def test_one_that_was_quicker_keeps_its_files(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "replace", late)
     with pytest.raises(ConfigError, match="new or empty"):
-        keys.write(tmp_path / "keys", nodes=1)
+        keys.write_keys(tmp_path / "keys", nodes=1)
     assert [path.name for path in tmp_path.rglob("*")] == ["keys", "theirs"]
 
 

@@ -17,7 +17,7 @@ from flower_pca.clients.policy.refusals import words_for_server
 from flower_pca.clients.storage import folders
 from flower_pca.masking import messages
 from flower_pca.strategies import PCAStrategy, TrackingStrategy
-from flower_pca.strategies.nodes import Patience
+from flower_pca.strategies.nodes import FailureRecord
 
 pytestmark = pytest.mark.usefixtures("lines")
 
@@ -233,27 +233,29 @@ def test_a_node_that_dies_at_every_step_of_a_tracker_is_waited_for_twice(mask):
 
 
 def test_two_in_a_row_leave_a_node_out_until_it_has_been_away_or_is_started_anew():
-    patience = Patience()
+    patience = FailureRecord()
     assert patience.back({1: "nine", 2: "nine"}) == frozenset()
-    assert not patience.fail(1, silent=True, counts=False)
-    patience.hear(1, counts=False)
-    assert not patience.fail(1, silent=True, counts=False)
-    assert patience.fail(1, silent=True, counts=False)
-    assert not patience.fail(2, silent=False, counts=True)
-    patience.hear(2, counts=False)  # for example an opening
-    assert patience.fail(2, silent=False, counts=True)
+    assert not patience.record_failure(1, silent=True, counts=False)
+    patience.record_answer(1, counts=False)
+    assert not patience.record_failure(1, silent=True, counts=False)
+    assert patience.record_failure(1, silent=True, counts=False)
+    assert not patience.record_failure(2, silent=False, counts=True)
+    patience.record_answer(2, counts=False)  # for example an opening
+    assert patience.record_failure(2, silent=False, counts=True)
     assert patience.back({1: "nine", 2: "nine"}) == frozenset()
     assert patience.back({2: "ten"}) == {2}
     assert patience.back({1: "nine", 2: "ten"}) == {1}
-    assert not any(patience.fail(node, silent=True, counts=True) for node in (1, 2))
+    assert not any(patience.record_failure(node, silent=True, counts=True) for node in (1, 2))
 
 
 def test_an_answer_to_the_work_or_a_failure_that_comes_at_once_ends_a_row():
-    patience = Patience()
-    assert not patience.fail(1, silent=False, counts=True)
-    patience.hear(1, counts=True)
-    assert not patience.fail(1, silent=False, counts=True)
-    assert not any(patience.fail(2, silent=silent, counts=False) for silent in (True, False, True, False, False))
+    patience = FailureRecord()
+    assert not patience.record_failure(1, silent=False, counts=True)
+    patience.record_answer(1, counts=True)
+    assert not patience.record_failure(1, silent=False, counts=True)
+    assert not any(
+        patience.record_failure(2, silent=silent, counts=False) for silent in (True, False, True, False, False)
+    )
 
 
 @pytest.mark.slow
@@ -303,4 +305,4 @@ def test_a_node_that_has_said_nothing_yet_is_called_as_it_was_registered(lines):
 )
 def test_what_the_system_refuses_is_told_in_its_own_words_and_no_path_is(error, kind):
     said = f"This node cannot answer because of an error ({kind}), which is in its own log. Ask the node's operator."
-    assert words_for_server(error, discreet=True) == said
+    assert words_for_server(error, hides_reasons=True) == said

@@ -203,9 +203,9 @@ def test_a_node_writes_its_own_result_to_its_folder_and_nothing_of_it_is_sent(tm
 
 
 def test_the_closing_of_one_algorithm_is_not_served_under_the_name_of_another():
-    assert registry.owners("keeping") == {"keeper"}
-    assert "keeper" not in registry.owners("ritz")
-    assert registry.owners("opening") == frozenset()
+    assert registry.algorithms_of_stage("keeping") == {"keeper"}
+    assert "keeper" not in registry.algorithms_of_stage("ritz")
+    assert registry.algorithms_of_stage("opening") == frozenset()
 
 
 @pytest.mark.slow

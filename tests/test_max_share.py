@@ -16,7 +16,7 @@ from flower_pca.core.drive import drive
 from flower_pca.core.model import Model
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.backend import Shards
-from flower_pca.stages.weighing import cap
+from flower_pca.stages.weighing import cap_factors
 from flower_pca.strategies import PCAStrategy
 
 pytestmark = pytest.mark.usefixtures("lines")
@@ -60,14 +60,14 @@ def test_a_size_is_cut_to_the_share_of_what_is_left_and_others_stay(share):
     rng = np.random.default_rng(0)
     for _ in range(50):
         sizes = rng.uniform(0.1, 1.0, 4) ** 6
-        left = sizes * cap(sizes, share)
+        left = sizes * cap_factors(sizes, share)
         assert (left <= share * left.sum() * (1.0 + 1e-6)).all()
         cut = left < sizes * (1.0 - 1e-9)
         np.testing.assert_allclose(left[cut], share * left.sum(), rtol=1e-6)
 
 
 def test_at_one_over_n_all_are_cut_to_the_least():
-    np.testing.assert_allclose(np.array([4.0, 2.0, 8.0]) * cap(np.array([4.0, 2.0, 8.0]), 1 / 3), 2.0)
+    np.testing.assert_allclose(np.array([4.0, 2.0, 8.0]) * cap_factors(np.array([4.0, 2.0, 8.0]), 1 / 3), 2.0)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from builders import Array, sine
 
 from flower_pca import MedianPCA, simulate
 from flower_pca.base import linalg
-from flower_pca.base.linalg import median, of_points, of_spans
+from flower_pca.base.linalg import median_of_points, median_of_spans, weighted_median
 
 pytestmark = pytest.mark.usefixtures("lines")
 D, NODES, BAD, K = 12, 20, 8, 2
@@ -33,19 +33,19 @@ def test_the_median_with_weights_is_that_of_each_value_so_many_times():
     rng = np.random.default_rng(0)
     values, weights = rng.standard_normal((7, 3)), rng.integers(1, 5, 7)
     expected = np.median(np.repeat(values, weights, axis=0), axis=0)
-    np.testing.assert_allclose(median(values, weights), expected, rtol=1e-12)
-    np.testing.assert_allclose(median(values[:6], np.ones(6)), np.median(values[:6], axis=0), rtol=1e-12)
+    np.testing.assert_allclose(weighted_median(values, weights), expected, rtol=1e-12)
+    np.testing.assert_allclose(weighted_median(values[:6], np.ones(6)), np.median(values[:6], axis=0), rtol=1e-12)
 
 
 def test_a_value_without_weight_is_none_of_the_median():
     there = np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 1.0]])
-    np.testing.assert_allclose(median(np.array([[1.0, 9.0], [2.0, 3.0], [7.0, 5.0]]), there), [2.0, 4.0])
+    np.testing.assert_allclose(weighted_median(np.array([[1.0, 9.0], [2.0, 3.0], [7.0, 5.0]]), there), [2.0, 4.0])
 
 
 def test_weiszfeld_finds_the_point_from_which_the_directions_to_all_cancel():
     rng = np.random.default_rng(1)
     P, w = rng.standard_normal((9, 4)), rng.uniform(1.0, 2.0, 9)
-    a = of_points(P, w)
+    a = median_of_points(P, w)
     apart = P - a @ P
     pulls = w[:, None] * apart / np.linalg.norm(apart, axis=1)[:, None]
     np.testing.assert_allclose(pulls.sum(axis=0), 0.0, atol=1e-6)
@@ -54,7 +54,7 @@ def test_weiszfeld_finds_the_point_from_which_the_directions_to_all_cancel():
 
 def test_more_than_half_of_the_weight_in_one_place_is_the_median():
     P = np.array([[1.0, 0.0]] * 3 + [[0.0, 9.0], [-5.0, 2.0]])
-    np.testing.assert_allclose(of_points(P, np.ones(5)) @ P, [1.0, 0.0], atol=1e-6)
+    np.testing.assert_allclose(median_of_points(P, np.ones(5)) @ P, [1.0, 0.0], atol=1e-6)
 
 
 @pytest.mark.parametrize("count", [3, 6, 7, 40])
@@ -64,9 +64,9 @@ def test_spans_more_or_fewer_than_dimensions_have_the_median_of_their_projection
     bases = [linalg.orth(rng.standard_normal((6, 1 + i % 3))) for i in range(count)]
     bases[1] = bases[1][:, :0]
     w = rng.uniform(1.0, 2.0, count)
-    a = of_spans(bases, w)
+    a = median_of_spans(bases, w)
     P = np.stack([(V @ V.T).ravel() for V in bases])
-    np.testing.assert_allclose(a, of_points(P, w), atol=1e-9)
+    np.testing.assert_allclose(a, median_of_points(P, w), atol=1e-9)
     apart = P - a @ P
     pulls = w[:, None] * apart / np.linalg.norm(apart, axis=1)[:, None]
     np.testing.assert_allclose(pulls.sum(axis=0), 0.0, atol=1e-6)
@@ -79,8 +79,8 @@ def test_what_the_server_keeps_grows_with_the_clients_and_not_with_their_square(
     for count in (400, 1600):
         bases = [linalg.orth(rng.standard_normal((10, 2))) for _ in range(count)]
         tracemalloc.start()
-        of_spans(bases, np.ones(count))
-        of_points(np.stack([V.ravel() for V in bases]), np.ones(count))
+        median_of_spans(bases, np.ones(count))
+        median_of_points(np.stack([V.ravel() for V in bases]), np.ones(count))
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 5.0 * peaks[0]

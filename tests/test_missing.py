@@ -13,7 +13,7 @@ from scipy import sparse
 from flower_pca import PCAResult, PersonalResult, make, simulate
 from flower_pca.core.algorithm import Iterative
 from flower_pca.registry import ALGORITHMS
-from flower_pca.rows.frame import Moments, merge
+from flower_pca.rows.frame import Moments, merge_moments
 from flower_pca.rows.local import LocalData
 
 MEAN = {"missing": "mean"}
@@ -220,7 +220,7 @@ def test_moments_of_parts_are_those_of_the_whole():
     parts = [LocalData(X[i : i + 7], missing=True).moments() for i in range(0, len(X), 7)]
     total = parts[0]
     for part in parts[1:]:
-        total = merge(total, part)
+        total = merge_moments(total, part)
     there = np.arange(12) != 5
     assert np.array_equal(total.count, np.sum(~np.isnan(X), axis=0))
     assert total.count[5] == 0
@@ -228,8 +228,8 @@ def test_moments_of_parts_are_those_of_the_whole():
     np.testing.assert_allclose(total.m2[there], np.nanvar(X[:, there], axis=0) * total.count[there], rtol=1e-12)
     np.testing.assert_allclose(total.m2, whole.m2, rtol=1e-12)
     plain = Moments(3, np.full(12, 2.0), np.zeros(12))
-    assert np.array_equal(merge(total, plain).mean[5], 2.0)
-    assert np.array_equal(merge(plain, total).mean[5], 2.0)
+    assert np.array_equal(merge_moments(total, plain).mean[5], 2.0)
+    assert np.array_equal(merge_moments(plain, total).mean[5], 2.0)
 
 
 def known_of_each(shards):

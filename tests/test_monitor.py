@@ -12,7 +12,7 @@ from scipy import stats
 
 from flower_pca import NotEnoughNodes, PCAConfig, PCAResult, ProtocolError, Table, make, simulate
 from flower_pca.analysis.monitor import Monitor
-from flower_pca.audit.sentences import telling
+from flower_pca.audit.sentences import disclosures_of
 from flower_pca.clients import Rules
 from flower_pca.core.model import Model
 from flower_pca.rows.local import LocalData
@@ -260,7 +260,7 @@ def test_a_server_that_does_not_say_so_gets_none_either():
 
 
 def test_what_a_node_tells_by_it_is_on_its_operators_page():
-    page = telling(Rules(allow=["krylov", "monitor"]))
+    page = disclosures_of(Rules(allow=["krylov", "monitor"]))
     assert page.served["monitor"] == (
         "the number of rows at each distance from a basis that the server chooses; "
         "how many rows resemble the rows before and after them"
@@ -382,12 +382,12 @@ def test_a_message_whose_shapes_do_not_go_together_is_refused():
 
 @pytest.mark.parametrize("d", [5, 101])
 def test_every_value_has_a_bin_and_few_columns_have_wide_ones(d):
-    grid = histograms.Grid.of_columns(d)
+    grid = histograms.BinGrid.for_column_count(d)
     values = np.array([0.0, 2.0**-30, 0.5, 1.0, 3.0, 2.0**25, np.inf])
     counts = grid.count(values)
     assert counts.sum() == len(values)
     assert counts[[0, -1]].tolist() == [2.0, 2.0]
-    assert histograms.Grid.of_counts(counts) == grid
+    assert histograms.BinGrid.from_counts(counts) == grid
     widths = grid.edges[1:] / grid.edges[:-1]
     near = (grid.edges[1:] <= 4.0) & (grid.edges[:-1] >= 0.25)
     np.testing.assert_allclose(widths[near], 2.0 ** (1.0 / (16 if d <= 100 else 256)))

@@ -15,8 +15,8 @@ from flower_pca.analysis import quantiles, sites
 from flower_pca.analysis.monitor import Monitor
 from flower_pca.base import files
 from flower_pca.rows.adjusted import hat_root
-from flower_pca.stages.downdate import Downdate, neighbors
-from flower_pca.stages.histograms import Grid
+from flower_pca.stages.downdate import LeaveOneOut, dependent_neighbors
+from flower_pca.stages.histograms import BinGrid
 from flower_pca.strategies import PCAStrategy
 
 
@@ -60,7 +60,7 @@ def test_a_row_without_itself_is_scored_as_by_a_fit_to_all_other_rows(n, d, give
     for found, by_hand, tolerance in zip((scored.t2, scored.spe), expected, close, strict=True):
         assert np.median(np.abs(found / by_hand - 1.0)) < tolerance
     # the counts are of these numbers, but for rows at the ends of bins: the run knows one more Ritz vector
-    grid = Grid.of_columns(d)
+    grid = BinGrid.for_column_count(d)
     own = [grid.count(scored.t2 / 3.0), grid.count(scored.spe / result.left_out_variance_)]
     assert np.abs(np.cumsum(own - result.histograms_, axis=1)).max() <= 0.05 * n
 
@@ -118,7 +118,7 @@ def test_an_adjusted_row_without_itself_is_scored_as_by_a_regression_and_a_fit_o
         off = np.abs(found / by_hand - 1.0)
         assert np.median(off) < tolerance
         assert off[:3].max() < 20 * tolerance  # rows of extreme age
-    grid, rest = Grid.of_columns(d), result.left_out_variance_ * (n - 1) / (n - 1 - result.adjusted_degrees_)
+    grid, rest = BinGrid.for_column_count(d), result.left_out_variance_ * (n - 1) / (n - 1 - result.adjusted_degrees_)
     for counts, values in zip(result.histograms_, (t2 / 3.0, spe / rest), strict=True):
         assert counts.sum() == n
         assert np.abs(np.cumsum(counts - grid.count(values))).max() <= 2
@@ -131,7 +131,7 @@ def test_adjusted_neighbors_are_left_out_together_as_by_a_fit_without_them():
     data = result._data(tables[0])
     _, s, V = np.linalg.svd(X - design @ np.linalg.lstsq(design, X, rcond=None)[0], full_matrices=False)
     values = s[:4] ** 2
-    without = Downdate(
+    without = LeaveOneOut(
         W=V[:4].T, values=values, k=3, mean_rest=float(np.mean(s[4:] ** 2)), n=100, centered=True, removed=2,
         hat=hat_root(data, result.covariate_inverse_, 100),
     )  # fmt: skip
@@ -167,7 +167,9 @@ def test_neighbors_are_left_out_together_as_by_a_fit_without_them():
     X = rows_with_structure(100, 60)
     Y = X - X.mean(axis=0)
     _, s, V = np.linalg.svd(Y, full_matrices=False)
-    without = Downdate(W=V[:4].T, values=s[:4] ** 2, k=3, mean_rest=float(np.mean(s[4:99] ** 2)), n=100, centered=True)
+    without = LeaveOneOut(
+        W=V[:4].T, values=s[:4] ** 2, k=3, mean_rest=float(np.mean(s[4:99] ** 2)), n=100, centered=True
+    )
     t2, spe = map(np.concatenate, zip(*without.distances(iter(np.array_split(Y, 7)), 3), strict=True))
     by_hand = refitted(X, 3, around=3)
     assert np.median(np.abs(t2 / by_hand[0] - 1.0)) < 0.01
@@ -181,12 +183,14 @@ def test_without_neighbors_both_formulas_are_the_same(centered):
     X = rows_with_structure(40, 12)
     Y = X - X.mean(axis=0) if centered else X
     _, s, V = np.linalg.svd(Y, full_matrices=False)
-    without = Downdate(W=V[:4].T, values=s[:4] ** 2, k=3, mean_rest=float(np.mean(s[4:] ** 2)), n=40, centered=centered)
+    without = LeaveOneOut(
+        W=V[:4].T, values=s[:4] ** 2, k=3, mean_rest=float(np.mean(s[4:] ** 2)), n=40, centered=centered
+    )
     lines = without._lines(0, len(Y))
-    alone = without._alone(Y, lines)
+    alone = without._distances_without_row(Y, lines)
     for i in range(40):
         np.testing.assert_allclose(
-            np.ravel(without._with_neighbors(Y, lines, i, i + 1, 0)), [a[i] for a in alone], rtol=1e-9
+            np.ravel(without._distances_without_neighbors(Y, lines, i, i + 1, 0)), [a[i] for a in alone], rtol=1e-9
         )
 
 
@@ -200,10 +204,10 @@ def in_time(n, correlation, seed):
 
 
 def test_rows_belong_together_if_their_scores_are_correlated():
-    assert [neighbors(in_time(300, 0.0, seed)) for seed in range(20)] == [0] * 20
-    few, many = (np.mean([neighbors(in_time(300, a, seed)) for seed in range(10)]) for a in (0.5, 0.9))
+    assert [dependent_neighbors(in_time(300, 0.0, seed)) for seed in range(20)] == [0] * 20
+    few, many = (np.mean([dependent_neighbors(in_time(300, a, seed)) for seed in range(10)]) for a in (0.5, 0.9))
     assert 1 <= few < many <= 300 / 8
-    assert neighbors(np.ones((30, 2))) == neighbors(np.ones((1, 2))) == 0
+    assert dependent_neighbors(np.ones((30, 2))) == dependent_neighbors(np.ones((1, 2))) == 0
 
 
 def test_a_run_says_that_rows_were_left_out_with_their_neighbors():
@@ -245,22 +249,24 @@ def test_new_rows_lie_beyond_as_often_as_the_level_says(n, d, masked):
 
 def test_limits_are_order_statistics_where_enough_rows_lie_beyond():
     values = np.random.default_rng(1).gamma(8.0, 1.0 / 8.0, 1999)
-    counts = Grid(True).count(values)
+    counts = BinGrid(True).count(values)
     for level in (0.5, 0.9, 0.99):
         place = int(np.ceil(2000 * level - 1e-9))
         assert not quantiles.is_extended(counts, level)
-        assert quantiles.limit(counts, level) == pytest.approx(np.sort(values)[place - 1], rel=2.0 ** (1 / 256) - 1.0)
+        assert quantiles.limit_at(counts, level) == pytest.approx(
+            np.sort(values)[place - 1], rel=2.0 ** (1 / 256) - 1.0
+        )
 
 
 def test_beyond_them_they_continue_the_tail_by_a_law_with_the_moments_of_the_values():
     values = np.random.default_rng(2).gamma(8.0, 1.0 / 8.0, 99)
-    counts = Grid(True).count(values)
+    counts = BinGrid(True).count(values)
     assert quantiles.is_extended(counts, 0.99)
     skewness = max(stats.skew(values), 2.0 * values.std() / values.mean())
     law = stats.pearson3(skewness, loc=values.mean(), scale=values.std())
     higher = stats.norm.cdf(stats.t(98).ppf(0.99) * np.sqrt(1.0 + 1.0 / 99.0))
     expected = np.sort(values)[94] * law.ppf(higher) / law.ppf(0.95)
-    assert quantiles.limit(counts, 0.99) == pytest.approx(expected, rel=5e-3)
+    assert quantiles.limit_at(counts, 0.99) == pytest.approx(expected, rel=5e-3)
 
 
 def test_limits_from_few_rows_are_called_a_guess():
@@ -294,7 +300,7 @@ def test_rows_of_a_run_that_lie_furthest_out_are_scored_without_themselves():
     X = rows_with_structure(90, 200)
     X[5, 7] += 9.0
     result = simulate("krylov", np.array_split(X, 2), n_components=3, monitor=True)
-    found = sites.furthest(result, np.array_split(X, 2))
+    found = sites.most_unusual_rows(result, np.array_split(X, 2))
     assert found is not None
     first = found.rows[0]
     assert (first.site, first.row) == (0, 5)

@@ -14,8 +14,8 @@ from flower_pca.results.record import Events
 from flower_pca.rows import gaps
 from flower_pca.rows.stream import Stream
 from flower_pca.tracking import batch
-from flower_pca.tracking.change import Quiet, StreamPosition
-from flower_pca.tracking.columns import Batch
+from flower_pca.tracking.change import QuietDistribution, StreamPosition
+from flower_pca.tracking.columns import BatchFigures
 
 D, R, AT = 8, 2, 24
 MONITORED = STMiss(detect=True, monitor=True)
@@ -161,7 +161,7 @@ def test_clients_send_three_sums_by_column_with_the_first_message_of_a_step_only
     expected = (~np.isnan(rows)).sum(axis=0), np.nansum(rows, axis=0), np.nansum(rows**2, axis=0)
     for name, value in zip(batch.BY_COLUMN, expected, strict=True):
         assert np.allclose(answer[name], value, rtol=1e-13, atol=1e-13)
-    halves = [batch.sums_by_column(*gaps.without(rows[k::2])) for k in range(2)]
+    halves = [batch.sums_by_column(*gaps.without_gaps(rows[k::2])) for k in range(2)]
     assert np.allclose(sum(halves), np.stack(expected), rtol=1e-13, atol=1e-13)
     assert "columns" not in STMiss(detect=True).broadcast(STMiss(detect=True).start(begun()))
     away = MONITORED.client(arrays, Stream([None, rows]), {})[0]
@@ -171,7 +171,7 @@ def test_clients_send_three_sums_by_column_with_the_first_message_of_a_step_only
 def test_what_stands_still_has_no_variance_however_far_from_zero():
     d, rows = 3, 40
     sums = np.full(d, 1e6 * rows)
-    still = Batch(
+    still = BatchFigures(
         seen=np.full(d, float(rows)), sums=sums, squares=sums**2 / rows, solver=None, bases=(), values=np.ones(1),
         rows=rows, each={},
     ).columns()  # fmt: skip
@@ -190,7 +190,7 @@ def test_a_run_that_goes_on_knows_columns_and_directions(tmp_path):
 
 
 def test_an_alarm_takes_the_least_factor_that_is_worth_a_word():
-    known = Quiet(np.zeros(40))
+    known = QuietDistribution(np.zeros(40))
     place = StreamPosition(number=50, looks=True, since=40, rate=1e-3, pause=10)
     assert known.judge(1.0, place)[0].changed
     above = dataclasses.replace(place, floor=1.2)

@@ -10,7 +10,7 @@ from test_names import NAMES, ORDERS, SORTED, SPLITS, X, is_pooled_by_name, name
 
 from flower_pca import NotEnoughNodes, Stream, simulate, track
 from flower_pca.clients.policy.rules import Rules
-from flower_pca.names.columns import Heading, digest
+from flower_pca.names.columns import Heading, digest_of_names
 from flower_pca.strategies import PCAStrategy, TrackingStrategy
 
 MORE = named_rows(np.hstack([X[50:], X[50:, :1]]), (4, 0, 1, 2, 3), (*NAMES, "dose"))
@@ -88,7 +88,9 @@ def test_a_node_may_keep_names_to_itself(mask):
     assert result.feature_names_in_ is None
     assert result.site_names == {}
     assert not any("columns" in metrics or "site" in metrics for metrics in told)
-    assert {metrics["columns.digest"] for metrics in told} == {digest(NAMES)} == {result.feature_digest}
+    assert (
+        {metrics["columns.digest_of_names"] for metrics in told} == {digest_of_names(NAMES)} == {result.feature_digest}
+    )
     scores = simulate("krylov", named_shards(), n_components=2).transform(named_shards()[1])
     np.testing.assert_allclose(np.abs(result.transform(named_shards()[1])), np.abs(scores), atol=1e-5)
     named_, _ = fit(named_grid(named_shards(), share_names=False), columns=NAMES, mask=mask)
@@ -197,12 +199,16 @@ def test_a_heading_that_cannot_be_is_refused():
         grid.tamper = tamper
         return refusal_of_run(grid)
 
-    for changes in ({"columns": '["a", "b", "c", "d"]'}, {"columns.count": -1}, {"columns.digest": "x" * 1000}):
+    for changes in (
+        {"columns": '["a", "b", "c", "d"]'},
+        {"columns.count": -1},
+        {"columns.digest_of_names": "x" * 1000},
+    ):
         assert "The columns of an answer do not match its digest." in tampered(**changes)
     for names in ("{}", '["a", "a"]', "[", '[""]', f'["{"a" * 201}"]'):
         text = tampered(columns=names)
         assert "The columns of an answer need different names of at most 200 characters. The client" in text
-    assert "(a\\nb" in tampered(**{"site": "a\nb" * 200, "columns.digest": "other"})
+    assert "(a\\nb" in tampered(**{"site": "a\nb" * 200, "columns.digest_of_names": "other"})
 
 
 def test_messages_of_other_servers_name_columns_rightly():
@@ -270,9 +276,9 @@ def test_streams_at_nodes_match_by_name():
 
 
 def test_headings_travel_as_plain_values():
-    for heading in (Heading(4, digest(NAMES), SORTED), Heading(4, digest(NAMES)), Heading(4)):
-        assert Heading.of(heading.plain()) == heading
-    assert Heading.of({}) is None
+    for heading in (Heading(4, digest_of_names(NAMES), SORTED), Heading(4, digest_of_names(NAMES)), Heading(4)):
+        assert Heading.from_plain(heading.plain()) == heading
+    assert Heading.from_plain({}) is None
 
 
 def test_share_names_is_a_rule():

@@ -14,7 +14,7 @@ from flower_pca.base import labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.core.algorithm import Iterative
 from flower_pca.data import partition, sources
-from flower_pca.names.columns import Columns, Heading, digest
+from flower_pca.names.columns import ColumnNames, Heading, digest_of_names
 from flower_pca.names.table import Table
 from flower_pca.results import matching
 from flower_pca.rows import statistics
@@ -188,9 +188,9 @@ class Unsearched(tuple):
 def test_no_name_is_searched_for_among_all_of_them():
     names = tuple(f"gene{j}" for j in range(50))
     rows = Table(np.ones((2, 50)), names)
-    matching._check(rows, Unsearched(names), Unsearched(reversed(names)), "")
+    matching._check_columns(rows, Unsearched(names), Unsearched(reversed(names)), "")
     with pytest.raises(ConfigError, match="gene99"):
-        matching._check(rows, Unsearched(names), Unsearched((*names, "gene99")), "")
+        matching._check_columns(rows, Unsearched(names), Unsearched((*names, "gene99")), "")
 
 
 def test_a_frame_of_one_kind_is_taken_whole_and_others_column_by_column(monkeypatch):
@@ -199,7 +199,9 @@ def test_a_frame_of_one_kind_is_taken_whole_and_others_column_by_column(monkeypa
         frame = pd.DataFrame(X.astype(kind), columns=NAMES)
         by_column = Table(np.column_stack([frame[name].to_numpy() for name in NAMES]), NAMES)
         with monkeypatch.context() as patched:
-            patched.setattr(pd.DataFrame, "__getitem__", lambda self, name: pytest.fail(f"took {name} by itself"))
+            patched.setattr(
+                pd.DataFrame, "__getitem__", lambda self, name: pytest.record_failure(f"took {name} by itself")
+            )
             whole = Table.of(frame)
         assert whole.names == NAMES
         assert whole.dtype == by_column.dtype
@@ -217,8 +219,8 @@ def test_a_frame_of_one_kind_is_taken_whole_and_others_column_by_column(monkeypa
 def test_a_clean_name_is_not_changed_and_any_other_is_brought_into_one_form(name):
     line = " ".join(unicodedata.normalize("NFC", name).split())
     printable = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
-    assert labels.clean(name) == printable
-    assert labels.clean(printable) == printable
+    assert labels.clean_name(name) == printable
+    assert labels.clean_name(printable) == printable
 
 
 def test_transform_says_so_where_it_goes_by_position():
@@ -242,7 +244,7 @@ def test_a_result_that_knows_a_digest_only_takes_the_same_columns():
 
 
 def test_headings_say_how_they_differ():
-    ours, few = Heading(3, digest("abc"), tuple("abc")), Heading(2, digest("ab"))
+    ours, few = Heading(3, digest_of_names("abc"), tuple("abc")), Heading(2, digest_of_names("ab"))
     assert str(few.mismatch("client 7", ours)) == (
         "The columns of client 7 do not fit: there are 2 with other names instead of the 3 of the run. Give all "
         "clients the same columns."
@@ -251,8 +253,8 @@ def test_headings_say_how_they_differ():
         "The columns of client 7 do not fit: there are 2 instead of the 3 of the run. Give all clients the same "
         "columns."
     )
-    assert digest("abc") == digest("cab") != digest(["ab", "c"])
-    assert Columns(("b", "a")).heading.names == ("a", "b")
+    assert digest_of_names("abc") == digest_of_names("cab") != digest_of_names(["ab", "c"])
+    assert ColumnNames(("b", "a")).heading.names == ("a", "b")
 
 
 def test_rows_know_where_their_columns_are():
@@ -477,7 +479,7 @@ def test_statistics_of_columns_are_numbers_of_those_of_all(kind, gaps, monkeypat
         monkeypatch.setattr(statistics, "_LARGEST", 1)
     data = LocalData(Table(values, names), missing=True)
     view = data.in_frame(Frame(names=wanted))
-    whole, picked = FixedData.of(data, gaps=gaps), FixedData.of(view, gaps=gaps)
+    whole, picked = FixedData.of_rows(data, gaps=gaps), FixedData.of_rows(view, gaps=gaps)
     places = view.places
     if kind != "large":
         for name in ("mean", "seen", "peak", "m2", "rest"):
@@ -488,7 +490,7 @@ def test_statistics_of_columns_are_numbers_of_those_of_all(kind, gaps, monkeypat
     frame = Frame(mean=np.arange(len(wanted)) * 0.1, fill=np.ones(len(wanted)) if gaps else None, names=wanted)
     index, Z = [names.index(name) for name in wanted], np.random.default_rng(0).standard_normal((len(wanted), 2))
     filled = np.where(np.isnan(rows[:, index]), 1.0, rows[:, index]) - frame.mean
-    answer = FixedData.of(data.in_frame(frame), gaps=gaps)
+    answer = FixedData.of_rows(data.in_frame(frame), gaps=gaps)
     np.testing.assert_allclose(answer.matmat(Z), filled.T @ (filled @ Z), rtol=1e-6)
     np.testing.assert_allclose(answer.squared_error(np.linalg.qr(Z)[0]), _error(filled, np.linalg.qr(Z)[0]), rtol=1e-6)
     assert (data.all_columns, data.places, view.all_columns) == (data, None, data)

@@ -11,9 +11,9 @@ import pytest
 
 from flower_pca import PCAResult, simulate
 from flower_pca.base.errors import ProtocolError
-from flower_pca.base.labels import clean, unlike
+from flower_pca.base.labels import clean_name, describe_difference
 from flower_pca.data.sources import make
-from flower_pca.names.columns import Heading, digest, read_names, write_names
+from flower_pca.names.columns import Heading, digest_of_names, read_names, write_names
 from flower_pca.names.table import Table
 from flower_pca.rows.frame import Frame
 
@@ -24,10 +24,10 @@ ODD = tuple(unicodedata.normalize("NFD", name) for name in (" größe", "café\n
 
 
 def test_cleaning_a_clean_name_changes_nothing():
-    assert tuple(map(clean, ODD)) == NAMES
-    assert clean("a\x1b[31m\u202eb") == "a\\x1b[31m\\u202eb"
+    assert tuple(map(clean_name, ODD)) == NAMES
+    assert clean_name("a\x1b[31m\u202eb") == "a\\x1b[31m\\u202eb"
     for name in (*NAMES, *ODD, "a\x1bb", "", "\ud800", "x\u200b"):
-        assert clean(clean(name)) == clean(name)
+        assert clean_name(clean_name(name)) == clean_name(name)
 
 
 def test_sites_with_names_of_other_forms_are_one_table(tmp_path):
@@ -60,8 +60,8 @@ def test_files_are_read_in_that_form(kind, tmp_path):
 
 
 def test_names_that_are_others_are_no_pair():
-    assert unlike(["age", "bmi"], ["pulse", "_"]) == ""
-    assert unlike(["a_b"], ["a|b", "a b"]) == ""
+    assert describe_difference(["age", "bmi"], ["pulse", "_"]) == ""
+    assert describe_difference(["a_b"], ["a|b", "a b"]) == ""
 
 
 def test_names_from_another_machine_have_that_form_or_are_none():
@@ -69,7 +69,7 @@ def test_names_from_another_machine_have_that_form_or_are_none():
         with pytest.raises(ProtocolError, match=r"need different names of at most 200 characters, in normal form"):
             read_names("An answer", {"columns": json.dumps(names)})
         with pytest.raises(ProtocolError, match="in normal form"):
-            Heading.of(Heading(1, digest(names), tuple(names)).plain())
+            Heading.from_plain(Heading(1, digest_of_names(names), tuple(names)).plain())
 
 
 def test_long_lists_of_names_travel_compressed():
@@ -78,8 +78,8 @@ def test_long_lists_of_names_travel_compressed():
     assert isinstance(sent, bytes)
     assert len(sent) < len(json.dumps(names)) / 3
     assert read_names("A message", {"columns": sent}) == names
-    assert Heading.of(Heading.of_names(names, len(names)).plain()).names == tuple(sorted(names))
-    assert Frame(np.zeros(len(names)), names=names).length == len(sent)
+    assert Heading.from_plain(Heading.of_names(names, len(names)).plain()).names == tuple(sorted(names))
+    assert Frame(np.zeros(len(names)), names=names).bytes_of_names == len(sent)
 
 
 def test_a_few_names_travel_as_they_are():

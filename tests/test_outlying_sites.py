@@ -6,8 +6,8 @@ import pytest
 from fake_grid import grid_of, in_a_run
 
 from flower_pca import PCAResult, simulate
-from flower_pca.hints.repeats import without_repeats
-from flower_pca.stages.outlying_sites import OutlyingKind, find
+from flower_pca.hints.repeats import without_repeated_hints
+from flower_pca.stages.outlying_sites import OutlyingKind, find_outlying
 from flower_pca.strategies import PCAStrategy
 
 COLUMNS = 8
@@ -64,7 +64,7 @@ def outlying(shards, rng, width=6):
     means = np.array([X.mean(axis=0) for X in shards])
     deviations = np.array([X.std(axis=0) for X in shards])
     products = np.array([(X - X.mean(axis=0)).T @ ((X - X.mean(axis=0)) @ block) for X in shards])
-    return [one.site for one in find(rows, means, deviations, block, products)]
+    return [one.site for one in find_outlying(rows, means, deviations, block, products)]
 
 
 FAULTS = [ten_times, hundred_times, ten_times_as_wide, other_units, one_row_again_and_again, elsewhere]
@@ -219,7 +219,7 @@ def test_kinds_say_what_differs():
         np.array([X.mean(axis=0) for X in shards]),
         np.array([X.std(axis=0) for X in shards]),
     )
-    found = {one.site: one for one in find(*figures)}
+    found = {one.site: one for one in find_outlying(*figures)}
     assert {site: one.kind for site, one in found.items()} == {
         0: OutlyingKind.MEAN,
         1: OutlyingKind.SPREAD,
@@ -260,4 +260,4 @@ def test_hints_about_other_columns_and_sites_stay():
     units = "Column glucose looks as if jena had other units: its median is 5.4, against 98. Convert this column."
     far = "The mean of column {} at {} is 9 standard deviations away from the mean of most other sites."
     kept = [far.format("weight", "jena"), far.format("glucose", "kiel")]
-    assert without_repeats([units, far.format("glucose", "jena"), *kept]) == (units, *kept)
+    assert without_repeated_hints([units, far.format("glucose", "jena"), *kept]) == (units, *kept)

@@ -37,7 +37,8 @@ def shown(result, tmp_path, capsys, *words):
 def test_under_noise_every_table_has_the_same_bounds(noisy_result, tmp_path, capsys):
     known = noisy_result.certainty
     bounds = [
-        [labels.bounds(each), labels.bounds(first)] for each, first in zip(known.shares, known.together, strict=True)
+        [labels.share_in_words(each), labels.share_in_words(first)]
+        for each, first in zip(known.shares, known.together, strict=True)
     ]
     read = Reader(report_page(noisy_result, tmp_path))
     assert [row[3:5] for row in read.tables["Components"][1:]] == bounds
@@ -64,7 +65,7 @@ def test_under_noise_every_table_has_the_same_bounds(noisy_result, tmp_path, cap
 
 @pytest.mark.slow
 def test_the_overview_of_a_run_with_noise_shows_bounds_and_no_share(noisy_result):
-    drawn = course.figure(noisy_result)
+    drawn = course.overview_figure(noisy_result)
     (bars,) = (container for container in drawn.axes[0].containers if hasattr(container, "has_yerr"))
     ends = np.array([segment[:, 1] for segment in bars[2][0].get_segments()])
     np.testing.assert_allclose(ends, noisy_result.certainty.shares, atol=1e-9)

@@ -10,18 +10,18 @@ from cases import every
 from pages import text
 
 from flower_pca import SSI, Stream, assembly, cli, registry
-from flower_pca.audit.sentences import LASTING, SEEN, telling
-from flower_pca.audit.served import kinds_asked_of
+from flower_pca.audit.sentences import LASTING, SEEN, disclosures_of
+from flower_pca.audit.served import kinds_in_run
 from flower_pca.cli import main
 from flower_pca.clients import Rules
 from flower_pca.clients.policy import limits
-from flower_pca.clients.policy.rules import everything
+from flower_pca.clients.policy.rules import allowed_names
 from flower_pca.core.algorithm import Iterative
 from flower_pca.core.drive import rounds
 from flower_pca.core.kinds import KINDS, Kind
 from flower_pca.masking import messages
 from flower_pca.rows.local import LocalData
-from flower_pca.simulation.backend import InProcess, Shards
+from flower_pca.simulation.backend import InProcessTransport, Shards
 
 NEUTRAL = {
     "memory_dir",
@@ -32,7 +32,7 @@ NEUTRAL = {
     "sign_key",
     "profile",
 }  # the folders of a node, and the names by which others know it
-EVERY = everything()
+EVERY = allowed_names()
 
 
 def test_every_kind_and_every_rule_has_words():
@@ -46,14 +46,14 @@ def test_every_kind_and_every_rule_has_words():
     "rules", [{}, {"masked_only": True}, {"max_epsilon": 1.0, "max_delta": 1e-6}, {"allow": EVERY}]
 )
 def test_every_algorithm_is_served_or_refused_as_the_node_does(rules):
-    found = telling(Rules(**rules))
+    found = disclosures_of(Rules(**rules))
     assert sorted({*found.served, *found.refused} - {"any algorithm"}) == sorted(EVERY)
-    assert {name for name in found.served if name in EVERY} <= Rules(**rules).services
+    assert {name for name in found.served if name in EVERY} <= Rules(**rules).served_algorithms
     for name in found.refused:
         stage = registry.STAGES[name]
         masked, noised = "masked_only" in rules, "max_epsilon" in rules
         refused = (masked and not stage().additive) or (noised and not stage.bounded)
-        assert refused or name not in Rules(**rules).services
+        assert refused or name not in Rules(**rules).served_algorithms
 
 
 def test_the_tables_of_the_page_name_every_rule():
@@ -80,7 +80,7 @@ def test_what_answers_bring_out_follows_from_the_parts_of_a_stage():
 
     registry.register(Own)
     try:
-        found = telling(Rules())
+        found = disclosures_of(Rules())
         assert found.served["own_ssi"] == found.served["ssi"] == "nothing more"
         assert Kind.PRODUCT.tells in found.served["any algorithm"]  # The closing stage of each algorithm is served.
         assert Kind.GRAM.tells in found.served["covariance"]
@@ -94,8 +94,8 @@ def test_what_answers_bring_out_follows_from_the_parts_of_a_stage():
 def test_own_components_are_told_by_who_agrees_only():
     words = Kind.COMPONENTS.tells
     init = "per_pca"
-    assert words not in telling(Rules()).served[init]
-    assert any("share_local" in line for line in telling(Rules(share_local=True)).seen)
+    assert words not in disclosures_of(Rules()).served[init]
+    assert any("share_local" in line for line in disclosures_of(Rules(share_local=True)).seen)
 
 
 CASES = [
@@ -160,7 +160,7 @@ CASES = [
 @pytest.mark.slow
 @every(("rules", "there", "gone"), CASES)
 def test_a_rule_says_what_it_grants_and_without_it_what_is_open(rules, there, gone):
-    page = telling(Rules(**rules)).text()
+    page = disclosures_of(Rules(**rules)).text()
     assert there in page
     assert gone not in page
     for name in rules:
@@ -218,7 +218,7 @@ def test_rules_that_are_none_are_refused_in_words(words, said, capsys):
 
 
 def test_scaling_alone_brings_out_no_products():
-    assert "C Z" not in telling(Rules(allow=["standardize"])).served["standardize"]
+    assert "C Z" not in disclosures_of(Rules(allow=["standardize"])).served["standardize"]
 
 
 @pytest.mark.slow
@@ -227,11 +227,13 @@ def test_scaling_alone_brings_out_no_products():
 @every("masked", [False, True])
 def test_all_that_a_run_asks_of_a_node_is_among_what_it_can_be_asked(name, masked):
     """The kinds that are worked out from the stages alone, beside those of the messages of a small run."""
-    if name in registry.EXTRA_STAGES or (masked and not limits.adds_up(name)):
+    if name in registry.EXTRA_STAGES or (masked and not limits.has_additive_answers(name)):
         return
     transport = Shards([LocalData(np.random.default_rng(i).standard_normal((40, 6)) + 3.0) for i in range(3)])
     if name in registry.TRACKERS:
-        transport = InProcess([Stream(np.random.default_rng(i).standard_normal((40, 6)), batch=20) for i in range(3)])
+        transport = InProcessTransport(
+            [Stream(np.random.default_rng(i).standard_normal((40, 6)), batch=20) for i in range(3)]
+        )
         run = assembly.tracking(registry.tracker(name), n_components=2, steps=1, mask=masked)
     elif name in registry.OPENING_ONLY:
         run = assembly.standardizing(mask=masked)
@@ -244,10 +246,10 @@ def test_all_that_a_run_asks_of_a_node_is_among_what_it_can_be_asked(name, maske
         arrays = message.arrays_for(message.to[0])
         stage = messages.inner_stage(arrays) or message.stage
         if stage != messages.STAGE:
-            parts = registry.STAGES[stage].parts(messages.plain(arrays), 6)
+            parts = registry.STAGES[stage].parts(messages.stage_arrays(arrays), 6)
             asked |= {(part.kind, part.own) for part in parts.values() if 0 not in part.shape}
     assert asked
-    assert asked <= kinds_asked_of(name, masked=masked)
+    assert asked <= kinds_in_run(name, masked=masked)
 
 
 def test_the_page_of_the_profile_masked_can_be_read_before_there_are_keys(capsys):

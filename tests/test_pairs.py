@@ -197,7 +197,7 @@ def check(name: str, options: tuple[str, ...], folder: Any) -> None:
     elif "highly_variable" in options:
         shards = [np.abs(X) / 8.0 for X in shards]
     stage = precise_enough(name, options)
-    lacking = compatible.missing(stage, *(option.on for option in chosen))
+    lacking = compatible.missing_properties(stage, *(option.on for option in chosen))
     found, refusal = result_or_why(stage, shards, asked, folder)
     if lacking:
         assert SENTENCE.match(refusal)
@@ -207,7 +207,7 @@ def check(name: str, options: tuple[str, ...], folder: Any) -> None:
         assert ruled_out(chosen, asked), refusal
     else:
         assert not ruled_out(chosen, asked)
-        assert_right(found, stage, shards, asked, max(option.near for option in chosen))
+        assert_right(found, stage, shards, asked, max(option.is_within_cut for option in chosen))
         if not stage.measured:
             assert_as_without(found, stage, [option.same for option in chosen])
 
@@ -408,7 +408,7 @@ def follow(name: str, folder: Any, *, checkpoint: bool = False, away: int = 0, *
 def test_a_tracker_with_options(name: str, pair: tuple[str, ...], tmp_path: Any) -> None:
     asked = {key: value for option in pair for key, value in STEPS[option].items()}
     on = {key: value for key, value in asked.items() if key in ("mask", "channel")}
-    lacking = compatible.missing(registry.tracker(name), *on)
+    lacking = compatible.missing_properties(registry.tracker(name), *on)
     if lacking:
         with pytest.raises(ConfigError, match=SENTENCE):
             follow(name, tmp_path, **asked)

@@ -16,7 +16,7 @@ from checks import PLAIN, agrees, exact, is_of, openings, promise
 from flower_pca import FAPS, NotEnoughNodes, PCAResult, make, simulate
 from flower_pca.base.checkpoint import Checkpoint
 from flower_pca.core.algorithm import Iterative
-from flower_pca.core.roll import Call, Roll
+from flower_pca.core.roll import Audience, Roll
 from flower_pca.registry import ALGORITHMS
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
@@ -214,7 +214,7 @@ def test_samples_take_all_clients_alike(clients: int, fraction: float) -> None:
         on_round=lambda run: asked.append(run.history[-1].asked),
     )  # fmt: skip
     roll = Roll(fraction=fraction, seed=3)
-    drawn = [roll.audience(Call.SAMPLE, tuple(range(clients)), number=t) for t in range(clients * 7)]
+    drawn = [roll.addressees_of(Audience.SAMPLE, tuple(range(clients)), number=t) for t in range(clients * 7)]
     size = round(fraction * clients)
     assert {len(set(sample)) for sample in drawn} == {size}
     assert set(asked[1:-1]) == {size}

@@ -214,12 +214,12 @@ def test_own_bases_are_those_of_the_d_by_d_form(form: str) -> None:
     U = np.linalg.qr(rng.standard_normal((d, 3)))[0]
     S = X.T @ X / n
     for rows in (X, sparse.csr_array(X)):
-        V = deflation.own_basis(LocalData(rows), U, 5)
+        V = deflation.local_basis(LocalData(rows), U, 5)
         assert sine(V.T, methods.own(S, U, 5).T) <= 1e-10
         assert np.abs(V.T @ V - np.eye(5)).max() <= 1e-13
         assert np.abs(U.T @ V).max() <= 1e-14
         W = np.hstack([U, V])
-        assert np.linalg.norm(deflation.product(LocalData(rows), W) - S @ W) <= 1e-12 * np.linalg.norm(S)
+        assert np.linalg.norm(deflation.covariance_product(LocalData(rows), W) - S @ W) <= 1e-12 * np.linalg.norm(S)
 
 
 def test_low_memory_and_d_by_d_forms_give_the_same_run() -> None:

@@ -101,7 +101,7 @@ def test_the_noise_of_columns_is_found_beside_what_they_share(n: int) -> None:
     rng, s = np.random.default_rng(17), deviations("by ratios", 30)
     rows = 3.0 * rng.standard_normal((n, 4)) @ np.linalg.qr(rng.standard_normal((30, 4)))[0].T
     data = LocalData(rows + s * rng.standard_normal((n, 30)))
-    ratios = held_out.by_column(fixed.parts(data), 12) / s**2
+    ratios = held_out.noise_by_column(fixed.fixed_parts(data), 12) / s**2
     assert 0.5 <= np.median(ratios) <= 1.5
     assert ratios.min() >= 0.2
     assert ratios.max() <= 5.0
@@ -110,7 +110,7 @@ def test_the_noise_of_columns_is_found_beside_what_they_share(n: int) -> None:
 def test_columns_of_zeros_and_those_that_are_sums_of_others_have_no_noise() -> None:
     X = np.random.default_rng(18).standard_normal((200, 6))
     rows = np.hstack([X, X[:, :1] + X[:, 1:2], np.zeros((200, 2))])
-    found = held_out.by_column(fixed.parts(LocalData(rows)), 4)
+    found = held_out.noise_by_column(fixed.fixed_parts(LocalData(rows)), 4)
     assert np.isfinite(found).all()
     assert found[[0, 1, 6, 7, 8]].max() <= 1e-6
     np.testing.assert_allclose(found[2:6], 1.0, atol=0.4)
@@ -145,8 +145,8 @@ def test_held_out_residuals_are_those_of_numpy(n: int, frame: Frame) -> None:
     X = unequal_problem(6, n)[0][2]
     data = LocalData(X).in_frame(frame)
     columns = np.linspace(0.5, 1.5, D)
-    directions = held_out.directions(fixed.parts(data), 6)
-    (along, left), below = held_out.residuals(directions), held_out.noise_along(directions, columns)
+    directions = held_out.directions_of_other_parts(fixed.fixed_parts(data), 6)
+    (along, left), below = held_out.mean_squares_by_direction(directions), held_out.noise_along(directions, columns)
     rows = X if frame.mean is None or frame.scale is None else (X - frame.mean) / frame.scale
     order = np.random.default_rng(20221122).permutation(n)
     U = np.linalg.qr(np.random.default_rng(8).standard_normal((D, 2)))[0]
@@ -164,10 +164,13 @@ def test_held_out_residuals_are_those_of_numpy(n: int, frame: Frame) -> None:
     def clear(margin: Array) -> Array:
         return np.asarray(margin.mean(axis=0) > margin.std(axis=0, ddof=1) / np.sqrt(5.0))
 
-    found, beside_them = held_out.count(data, 6)
+    found, beside_them = held_out.count_directions(data, 6)
     assert found == np.flatnonzero(clear(along - 2.0 * left))[-1] + 1
     np.testing.assert_allclose(beside_them["noise"], left[:, found - 1], rtol=1e-12)
-    assert held_out.seen(data, U, beside_them) == clear(np.array(beside) - 2.0 * left[:, [found - 1]]).sum()
+    assert (
+        held_out.count_clear_directions(data, U, beside_them)
+        == clear(np.array(beside) - 2.0 * left[:, [found - 1]]).sum()
+    )
 
 
 @pytest.mark.slow
@@ -303,7 +306,7 @@ def test_the_choice_is_a_function_of_statistics_that_were_there_before() -> None
     """Rows of which the parts have the same statistics choose alike, whatever U; and no message reads a row."""
     X = SHARDS[2]
     turned = X.copy()
-    for rows in folds.rows(len(X)):
+    for rows in folds.positions_of_parts(len(X)):
         part = X[rows] - X[rows].mean(axis=0)
         ones = np.ones((len(rows), 1)) / np.sqrt(len(rows))
         Q = np.linalg.qr(np.random.default_rng(11).standard_normal((len(rows), len(rows))))[0]
@@ -315,24 +318,24 @@ def test_the_choice_is_a_function_of_statistics_that_were_there_before() -> None
     assert np.abs(turned - X).max() > 1.0
     a, b = LocalData(X), LocalData(turned)
     gone = LocalData(X)
-    fixed.parts(gone)
+    fixed.fixed_parts(gone)
     gone.__dict__["_X"] = None
     for seed in range(5):
         U = np.linalg.qr(np.random.default_rng(seed).standard_normal((D, 2)))[0]
         arrays = {"U": U, "own": np.array(held_out.MOST), "auto": np.array(True)}
-        assert len({held_out.number(arrays, data, {})[0] for data in (a, b, gone)}) == 1
+        assert len({held_out.choose_number(arrays, data, {})[0] for data in (a, b, gone)}) == 1
 
 
 @pytest.mark.slow
 def test_parts_are_measured_only_where_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    measured: Any = functools.partial(Measured.some)
-    monkeypatch.setattr(Measured, "some", lambda data, rows: (asked.append(len(rows)), measured(data, rows))[1])
+    measured: Any = functools.partial(Measured.rows_at)
+    monkeypatch.setattr(Measured, "rows_at", lambda data, rows: (asked.append(len(rows)), measured(data, rows))[1])
     run_chosen("exact_per_pca(local_components=2, max_rounds=3)")
     assert not asked
     run_chosen("exact_per_pca(local_components='auto', max_rounds=3)")
     assert asked == [40] * 30  # five parts at six clients, once each
-    assert isinstance(fixed.parts(LocalData(SHARDS[0]))[0]._stored, Statistics)
+    assert isinstance(fixed.fixed_parts(LocalData(SHARDS[0]))[0]._stored, Statistics)
 
 
 @every("own", [10**12, 10, 4, 0, -3])

@@ -14,7 +14,7 @@ from results import own_counts
 from flower_pca import ExactPerPCA, PCAResult, PersonalResult, Ray, make, simulate
 from flower_pca.clients.storage.folders import local_file
 from flower_pca.comparison.ranks import alternatives
-from flower_pca.core.layer import Who, Work
+from flower_pca.core.layer import ClientIdentity, Work
 from flower_pca.layers import single as apart
 from flower_pca.report import write
 from flower_pca.strategies import PCAStrategy
@@ -168,10 +168,16 @@ def test_ray_gives_the_bits_of_a_run_in_process(cluster: str) -> None:
 
 
 def test_a_client_reads_its_own_line() -> None:
-    tables = apart.table("own", {0: 5, "Bonn": 7, "others": 2})
-    for who, number in ((Who(0), 5), (Who(1, "Bonn"), 7), (Who(0, "Bonn"), 7), (Who(3, "Trier"), 2), (Who(), 2)):
+    tables = apart.table_arrays("own", {0: 5, "Bonn": 7, "others": 2})
+    for who, number in (
+        (ClientIdentity(0), 5),
+        (ClientIdentity(1, "Bonn"), 7),
+        (ClientIdentity(0, "Bonn"), 7),
+        (ClientIdentity(3, "Trier"), 2),
+        (ClientIdentity(), 2),
+    ):
         work = Work(ExactPerPCA, {"U": np.eye(2)}, None, {}, who)
-        read = apart.Single.read(tables, work).arrays
+        read = apart.NumberTables.read_message(tables, work).arrays
         assert sorted(read) == ["U", "own"]
         assert int(read["own"]) == number
 

@@ -77,6 +77,6 @@ def test_subspace_iteration_leaves_directions_out_that_no_row_has(monkeypatch: p
     rng = np.random.default_rng(22)
     U = np.linalg.qr(rng.standard_normal((D, R1)))[0]
     rows = rng.standard_normal((60, 3)) @ rng.standard_normal((3, D))
-    found = deflation.own_basis(LocalData(rows), U, 5)
+    found = deflation.local_basis(LocalData(rows), U, 5)
     assert found.shape == (D, 3)
     assert np.linalg.norm(found - spanned(rows, U).T @ (spanned(rows, U) @ found)) <= 1e-7

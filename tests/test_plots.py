@@ -297,16 +297,16 @@ def test_names_are_written_as_they_are_however_odd():
 def test_letters_that_one_font_lacks_come_from_another_and_are_question_marks_where_none_has_them(monkeypatch):
     from matplotlib.font_manager import fontManager
 
-    own = style.family("Größe")
-    assert style.legible("Größe") == "Größe"
-    (other,) = style.family("a\ue000")[len(own) :]  # a private letter, which the fonts of formulas use
+    own = style.font_families("Größe")
+    assert style.with_known_letters("Größe") == "Größe"
+    (other,) = style.font_families("a\ue000")[len(own) :]  # a private letter, which the fonts of formulas use
     assert other in {entry.name for entry in fontManager.ttflist}
-    assert style.legible("a\ue000") == "a\ue000"
-    style._font.cache_clear()
+    assert style.with_known_letters("a\ue000") == "a\ue000"
+    style._font_with.cache_clear()
     monkeypatch.setattr(fontManager, "ttflist", [])
-    assert style.legible("a\ue000") == "a?"
-    assert style.family("a\ue000") == own
-    style._font.cache_clear()
+    assert style.with_known_letters("a\ue000") == "a?"
+    assert style.font_families("a\ue000") == own
+    style._font_with.cache_clear()
 
 
 @pytest.mark.parametrize("what", ["convergence", "bytes"])
@@ -317,7 +317,7 @@ def test_the_first_and_the_last_marker_of_a_curve_are_whole(what):
 
 def test_no_two_curves_have_the_same_color():
     for count in (1, 7, 8, 20):
-        assert len({to_hex(color) for color in style.curves(count)}) == count
+        assert len({to_hex(color) for color in style.curve_colors(count)}) == count
 
 
 def test_an_svg_has_colors_for_a_dark_page_and_keeps_those_of_the_data(tmp_path):

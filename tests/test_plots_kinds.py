@@ -78,7 +78,7 @@ def test_what_was_taken_out_is_that_of_the_sparse_parts():
     order = np.argsort(-share, kind="stable")
     ax = axes_of_kind("robust", "removed_by_column")
     np.testing.assert_allclose([bar.get_width() for bar in ax.patches], share[order])
-    assert texts(ax.get_yticklabels()) == [style.name_of(name) for name in result.feature_names_in_[order]]
+    assert texts(ax.get_yticklabels()) == [style.displayable_name(name) for name in result.feature_names_in_[order]]
     ax = axes_of_kind("robust", "taken_by_client")
     np.testing.assert_allclose([bar.get_width() for bar in ax.patches], [part.mean() for part in taken])
     np.testing.assert_allclose(
@@ -106,7 +106,7 @@ def test_what_is_shared_and_own_adds_up_to_the_rows():
     apart = np.linalg.norm(points[:, None] - points[None], axis=2)
     np.testing.assert_allclose(apart, rho, atol=1e-6)  # three points lie in a plane
     assert texts(axes_of_kind("personal", "own_distances").get_yticklabels()) == [
-        style.name_of(n) for n in SITES.values()
+        style.displayable_name(n) for n in SITES.values()
     ]
 
 

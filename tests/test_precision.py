@@ -58,7 +58,7 @@ def test_what_is_not_rounded_travels_as_it_is():
 def test_a_mean_is_rounded_only_where_that_is_nothing():
     mean = np.random.default_rng(0).standard_normal(40)
     for size, kept in ((1.0, False), (1e9, True)):
-        sent = precision._rounded(Frame(size * mean), 32, most=1e-8 * 1000.0, n=1000)
+        sent = precision._rounded_frame(Frame(size * mean), 32, most=1e-8 * 1000.0, n=1000)
         assert np.array_equal(sent.mean, size * mean) == kept
 
 

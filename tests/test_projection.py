@@ -10,7 +10,7 @@ from flwr.app import ConfigRecord
 from scipy import sparse
 
 from flower_pca import Projection, simulate
-from flower_pca.names.columns import digest
+from flower_pca.names.columns import digest_of_names
 
 SHARDS = shards((60, 25, 7), 0.7 ** np.arange(8), shift=1.0)
 SETTINGS = {"plain": {}, "scaled": {"scale": "std"}, "raw": {"center": False}, "holes": {"missing": "mean"}}
@@ -47,10 +47,10 @@ def test_names_of_columns_go_along():
     with pytest.warns(UserWarning, match="matched by position") as caught:
         projection.transform(SHARDS[0])
     assert caught[0].filename == __file__
-    known = dataclasses.replace(result, feature_names_in_=None, feature_digest=digest("abcdefgh"))
+    known = dataclasses.replace(result, feature_names_in_=None, feature_digest=digest_of_names("abcdefgh"))
     quiet = Projection.from_record(known.to_record())
     assert quiet.feature_names_in_ is None
-    assert quiet.feature_digest == digest("abcdefgh")
+    assert quiet.feature_digest == digest_of_names("abcdefgh")
 
 
 @pytest.mark.slow

@@ -75,7 +75,7 @@ def test_the_tests_of_a_sentence_are_there(page):
 
 
 def test_few_values_have_the_same_digest():
-    digests = np.array([coverage._digest(value) for value in np.linspace(-1.0, 1.0, 2000)])
+    digests = np.array([coverage._digest_of_value(value) for value in np.linspace(-1.0, 1.0, 2000)])
     same = np.mean(digests[:, None] == digests) - 1.0 / 2000
     assert 1 / 300 < same < 1 / 200
 

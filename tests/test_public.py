@@ -28,7 +28,7 @@ def order(name):
     return (0 if name.isupper() else 1 if name[0].isupper() else 2, name)
 
 
-NAMES = sorted({*OTHERS, *registry.public()}, key=order)
+NAMES = sorted({*OTHERS, *registry.public_classes()}, key=order)
 
 
 def loaded_by(*statements):

@@ -136,11 +136,11 @@ def test_ranges_in_words_in_a_file_and_in_python_are_the_same(tmp_path):
     (tmp_path / "plain.csv").write_text(lines)
     (tmp_path / "headed.csv").write_text(f"column,low,high\n{lines}")
     words = "age=20..80, weight=40..120,height=1.5e2..200"
-    every = [PUBLIC, words, tmp_path / "plain.csv", str(tmp_path / "headed.csv"), ranges.of(PUBLIC)]
+    every = [PUBLIC, words, tmp_path / "plain.csv", str(tmp_path / "headed.csv"), ranges.read_ranges(PUBLIC)]
     assert len({DP(epsilon=1.0, delta=1e-6, ranges=given) for given in every}) == 1
     spec = DP.of(f"dp(epsilon=1.0, delta=1e-6, ranges={words!r})")
     assert DP.of(repr(spec)) == spec
-    assert ranges.of("t=-5..40")[0] == ("t", -5.0, 40.0)
+    assert ranges.read_ranges("t=-5..40")[0] == ("t", -5.0, 40.0)
 
 
 @pytest.mark.slow

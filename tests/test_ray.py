@@ -26,7 +26,7 @@ from flower_pca.data import sources
 from flower_pca.names.table import Table
 from flower_pca.results.record import StepRecord
 from flower_pca.rows.local import LocalData
-from flower_pca.simulation.shards import Folder, weight
+from flower_pca.simulation.shards import PacksInFolder, bytes_of_client
 from sims.over_air import moving
 
 ray = pytest.importorskip("ray", reason="the extra `simulation` is not installed")
@@ -134,7 +134,9 @@ def test_rows_of_a_mapped_file_are_named_not_copied(tmp_path: Path) -> None:
     mapped = np.load(tmp_path / "big.npy", mmap_mode="r")
     parts = [mapped, mapped[30:70], mapped[99:], mapped[::2], mapped[:, :3], mapped[::-1]]
     counts = sparse.csr_array(sparse.random(30, 6, density=0.3, random_state=np.random.default_rng(0)))
-    packs = Folder(tmp_path, 2).save([*parts, Table(X[:7].astype(np.float32), tuple("abcdef"), site="here"), counts])
+    packs = PacksInFolder(tmp_path, 2).save(
+        [*parts, Table(X[:7].astype(np.float32), tuple("abcdef"), site="here"), counts]
+    )
     for index, part in enumerate(parts):
         np.testing.assert_array_equal(np.vstack(list(packs.load(index).rows())), part)
     sizes = [(tmp_path / f"{number}.rows").stat().st_size for number in range(4)]
@@ -165,10 +167,10 @@ def test_rows_in_files_are_copied_in_pieces_to_what_workers_map(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found, X = stored_rows(tmp_path)
-    monkeypatch.setattr(source, "whole", lambda rows: pytest.fail("the rows are read whole"))
+    monkeypatch.setattr(source, "all_rows", lambda rows: pytest.record_failure("the rows are read whole"))
     monkeypatch.setattr(source, "_PIECE", 8 * 7 * 100)
     monkeypatch.setattr(source, "_ENTRIES", 500)
-    packs = Folder(tmp_path, 2).save([*found.values()])
+    packs = PacksInFolder(tmp_path, 2).save([*found.values()])
     expected = {**dict.fromkeys(found, X), "some": X[[2, 5, 8]]}
     for number, kind in enumerate(found):
         client = packs.load(number)
@@ -182,7 +184,7 @@ def test_genotypes_are_read_from_their_file(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     write_bed(Path("a.bed"), counts)
     table = sources.table("a.bed")
-    packs = Folder(tmp_path, 1).save([table])
+    packs = PacksInFolder(tmp_path, 1).save([table])
     monkeypatch.chdir("/")
     rows = packs.load(0).measured.rows
     assert rows.file == str(tmp_path / "a.bed")
@@ -201,7 +203,7 @@ def test_rows_in_files_give_the_same_bits_on_ray(cluster: str, tmp_path: Path) -
 
 def test_a_process_keeps_ready_what_it_has_room_for() -> None:
     made: list[int] = []
-    ready = Cache(200 * 50 * 8, weight)
+    ready = Cache(200 * 50 * 8, bytes_of_client)
 
     def client(number: int) -> LocalData:
         made.append(number)
@@ -210,7 +212,7 @@ def test_a_process_keeps_ready_what_it_has_room_for() -> None:
     for number in (0, 1, 2, 3, 0, 1):
         assert ready.get(number, lambda number=number: client(number)).n == 60
     assert made == [0, 1, 2, 3, 0, 1]  # Each takes more than a quarter of the room.
-    roomy = Cache(2**30, weight)
+    roomy = Cache(2**30, bytes_of_client)
     for number in (4, 5, 4, 5):
         roomy.get(number, lambda number=number: client(number))
     assert made[6:] == [4, 5]
@@ -221,7 +223,7 @@ def test_ray_follows_streams_to_the_same_bits_and_brings_back_what_they_keep(clu
     batches, truth = problem.batches(2), problem.truth[0].T
     problem = moving.corrupted(problem, seed=2)
     later = problem.batches(2)
-    start = moving.near(truth, 0.02, 2).T
+    start = moving.is_within_cut(truth, 0.02, 2).T
 
     def streams() -> list[Stream]:
         first = [b if t == 0 else later[0][t] for t, b in enumerate(batches[0])]

@@ -36,10 +36,10 @@ def test_flwr_run_gives_the_bits_of_a_run_in_process_and_raises_the_servers_erro
 def test_flwr_run_is_used_if_flower_has_no_run_simulation(monkeypatch):
     import flwr.simulation
 
-    assert not engine_of._by_command(Ray())
+    assert not engine_of._runs_by_command(Ray())
     monkeypatch.delattr(flwr.simulation, "run_simulation")
-    assert engine_of._by_command(Ray())
-    assert not engine_of._by_command(Ray(entry="run_simulation"))
+    assert engine_of._runs_by_command(Ray())
+    assert not engine_of._runs_by_command(Ray(entry="run_simulation"))
 
 
 def test_what_another_process_cannot_do_is_refused():
@@ -56,11 +56,11 @@ def test_what_another_process_cannot_do_is_refused():
 
 
 def test_a_superlink_that_does_not_begin_and_a_command_that_fails_are_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(by_command, "_command", lambda name: "false")
+    monkeypatch.setattr(by_command, "_path_of_command", lambda name: "false")
     with (
         pytest.raises(RuntimeError, match="Flower's SuperLink did not start"),
         by_command._superlink(tmp_path, "127.0.0.1:1"),
     ):
         pass
     with pytest.raises(RuntimeError, match="`flwr run` has failed"):
-        by_command._flwr(["run"], {})
+        by_command._run_flwr(["run"], {})

@@ -22,7 +22,7 @@ from local_superlink import free_ports
 from results import assert_same_bits, assert_same_own
 
 from flower_pca import DP, ConfigError, NotEnoughNodes, Ray, Stream, simulate, track
-from flower_pca.simulation.shards import Store
+from flower_pca.simulation.shards import PacksInStore
 
 ray = pytest.importorskip("ray", reason="the extra `simulation` is not installed")
 
@@ -103,20 +103,20 @@ def test_a_worker_ends_whose_object_store_is_gone(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(ray, "get", get)
     with pytest.raises(SystemExit, match="Ray's object store is gone"):
-        Store(index=None, each=1).pack(0)
+        PacksInStore(index=None, each=1).pack(0)
 
 
 def test_machines_that_share_no_folder_give_the_same_bits(
     two_machines: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored: list[set[str]] = []
-    of = Store.of
+    of = PacksInStore.store
 
-    def watched(shards: Any, each: int, *, seen: Any) -> Store:
+    def watched(shards: Any, each: int, *, seen: Any) -> PacksInStore:
         stored.append({path for path in (str(tmp_path / "rows.npy"), "/none") if seen(path)})
         return of(shards, each, seen=seen)
 
-    monkeypatch.setattr(Store, "of", watched)
+    monkeypatch.setattr(PacksInStore, "of", watched)
     mine = tmp_path / "mine"
     mine.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(mine))

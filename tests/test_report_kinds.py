@@ -15,7 +15,7 @@ from test_report import CUT, Reader, page_of_sketches, page_of_words, report_pag
 
 from flower_pca import DP, PCAResult, TrackingResult, simulate, track
 from flower_pca.names.table import Table
-from flower_pca.plots import figure, telling
+from flower_pca.plots import figure, pictures_for_report
 
 pytestmark = pytest.mark.xdist_group("browser")  # One browser serves all pages.
 
@@ -151,7 +151,7 @@ def test_a_browser_shows_each_page_whole_in_the_colors_of_the_reader(tab, kind, 
     tab.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     assert tab.evaluate(CUT) == []
     drawn = tab.evaluate("[...document.images].filter(i => i.complete && i.naturalWidth > 300).length")
-    assert drawn == len(telling(result, parts))
+    assert drawn == len(pictures_for_report(result, parts))
     assert tab.complaints == []
     place = tab.evaluate("(r => [r.left + r.width / 2, r.top + 3])(document.images[0].getBoundingClientRect())")
     seen = [imread(io.BytesIO(tab.screenshot((x, y, 1, 1))), format="png") for x, y in ((4, 4), place)]
@@ -164,7 +164,7 @@ def test_a_browser_shows_each_page_whole_in_the_colors_of_the_reader(tab, kind, 
 def test_every_kind_has_a_page_that_names_columns_and_clients(kind):
     result, parts = case(kind)
     read = read_of_kind(kind)
-    assert len(read.images) == len(telling(result, parts))
+    assert len(read.images) == len(pictures_for_report(result, parts))
     words = " ".join(cell for table in read.tables.values() for row in table for cell in row)
     assert any(name in words for name in COLUMNS)
     if parts is not None:
@@ -337,4 +337,4 @@ def test_the_page_of_partitioned_columns_shows_the_scores(tmp_path):
     given = simulate("krylov", [table[:, :4], table[:, 4:]], n_components=2, partitioned_by="columns")
     drawn = figure(given, "scores").axes[0]
     np.testing.assert_allclose(np.sort(drawn.collections[0].get_offsets()[:, 0]), np.sort(given.scores_[:, 0]))
-    assert "scores" in telling(given)
+    assert "scores" in pictures_for_report(given)

@@ -14,7 +14,7 @@ from fake_grid import grid_of, in_a_run
 from spoilt import ROWS, SMALL, Array, own, pose, rel
 
 from flower_pca import Outcome, PCAResult, RobustResult, make, plots, simulate
-from flower_pca.algorithms.robust.base import unseen
+from flower_pca.algorithms.robust.base import unseen_entries
 from flower_pca.rows.local import LocalData
 from flower_pca.strategies import ConsensusRPCA
 
@@ -204,7 +204,7 @@ def test_the_joint_objective_of_a_threshold_never_rises() -> None:
             V2 = sum(np.sum(m["V"] ** 2) for m in memories)
             for i, X in enumerate(shards):
                 first = (0, *CUTS)[i] * 80
-                R.reshape(-1)[first + unseen(X, seed=1, share=float(arrays["share"])).hidden] = 0.0
+                R.reshape(-1)[first + unseen_entries(X, seed=1, share=float(arrays["share"])).hidden] = 0.0
             R = np.minimum(R, cut * lam)
             huber = np.sum(np.where(lam >= R, R**2 / 2, lam * R - lam**2 / 2))
             values.append(huber + rho / 2 * (V2 + np.sum(U**2)))

@@ -207,7 +207,7 @@ def test_show_prints_the_rotated_components_below_the_others(saved_with_names, c
     found = rotate(PCAResult.load(saved_with_names))
     below = said.removeprefix(before)
     assert found.words in below
-    for line in found.listing(digits=6).lines:
+    for line in found.axes_table(digits=6).lines:
         assert all(cell in below for cell in line)
 
 

@@ -31,18 +31,20 @@ def test_every_rule_is_in_the_docs_under_both_of_its_names(name):
 def test_rules_as_an_object_as_keywords_and_of_a_node_config_are_the_same():
     given = {"min_rows": 5, "masked_only": True, "allow": ["ssi", "faps"]}
     config = {"min-rows": 5, "masked-only": True, "allow": " ssi,faps, ", "data": "/x.npy", "partition-id": 3}
-    assert Rules(**given) == Rules.of(None, given) == Rules.of_node_config(config)
-    assert Rules.of(Rules(min_rows=7, masked_only=True), {"min_rows": 5}) == Rules(min_rows=5, masked_only=True)
+    assert Rules(**given) == Rules.with_changes(None, given) == Rules.of_node_config(config)
+    assert Rules.with_changes(Rules(min_rows=7, masked_only=True), {"min_rows": 5}) == Rules(
+        min_rows=5, masked_only=True
+    )
     assert Rules.of_node_config({}) == Rules()
 
 
 @pytest.mark.slow
 def test_a_node_reads_its_key_files_once(tmp_path, monkeypatch):
-    made = keys.write(tmp_path / "keys", nodes=3)
+    made = keys.write_keys(tmp_path / "keys", nodes=3)
     rules = [Rules(sign_key=key, trusted_keys=tmp_path / "keys") for key in made.nodes]
     read = []
-    load = identity.Identity.load
-    monkeypatch.setattr(identity.Identity, "load", lambda *given: read.append(given) or load(*given))
+    load = identity.NodeIdentity.load
+    monkeypatch.setattr(identity.NodeIdentity, "load", lambda *given: read.append(given) or load(*given))
     app = client_app(
         lambda context: SHARDS[context.node_config["partition-id"]],
         rules=lambda context: rules[context.node_config["partition-id"]],

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import alarms
 from flower_pca import STMiss, track
-from flower_pca.tracking.season import Season
+from flower_pca.tracking.season import AlarmPeriod
 
 WEEKENDS = list(alarms.SEASONS.values())
 
@@ -19,7 +19,7 @@ def seasonal_values(steps, period, seed=0, loud=3.0):
 
 
 def season_of(values):
-    season = Season()
+    season = AlarmPeriod()
     for number, value in enumerate(values):
         season = season.with_step(number, value)
     return season
@@ -37,14 +37,14 @@ def test_the_period_of_alarms_is_found_if_three_loud_steps_are_of_one_phase(peri
 
 
 def test_two_alarms_in_a_stream_that_stays_loud_are_no_season():
-    season = Season()
+    season = AlarmPeriod()
     for number in range(40):
         season = season.with_step(number, 3.0 * (number >= 10))
     assert season.with_alarm(10, 1.0).with_alarm(24, 1.0).period == 0
 
 
 def test_what_steps_of_a_phase_usually_are_is_taken_off_and_of_no_other_phase():
-    values, season = seasonal_values(70, 7), Season(period=7)
+    values, season = seasonal_values(70, 7), AlarmPeriod(period=7)
     for number, value in enumerate(values):
         season = season.with_step(number, value)
     assert season.offset(76) == pytest.approx(3.0, abs=0.2)

@@ -11,9 +11,17 @@ from pages import flower_pca
 
 from flower_pca import ConfigError, DataError, Outcome, PCAResult, Status, cli, simulate
 from flower_pca.base import checks
-from flower_pca.base.options import OPTIONS, Sentence, filling, in_run_config, in_words, marks_of, option
+from flower_pca.base.options import (
+    OPTIONS,
+    Sentence,
+    advice_to_fill,
+    in_run_config,
+    marks_of,
+    option,
+    with_advice_written,
+)
 from flower_pca.commands import common
-from flower_pca.names.columns import no_numbers
+from flower_pca.names.columns import unusable_columns_error
 from flower_pca.simulation import from_frame
 
 # A sentence as it is written; in Python's words; in those of the command line; in those of a run-config.
@@ -63,7 +71,12 @@ SAID = [
         "Write categorical={'ward': ['a']}.",
     ),
     (f"Use {option('penalty', 'paper')}.", *['Use penalty="paper".'] * 3),
-    (f"Use {filling()}.", "Use result.with_imputation().", "Use --missing mean.", "Use result.with_imputation()."),
+    (
+        f"Use {advice_to_fill()}.",
+        "Use result.with_imputation().",
+        "Use --missing mean.",
+        "Use result.with_imputation().",
+    ),
     (f"{option('n_components')} is 0.", "n_components is 0.", "--components is 0.", "n-components is 0."),
     ('Use scale="std", or ssi(max_rounds=5).', *['Use scale="std", or ssi(max_rounds=5).'] * 3),
     ("The scale of these rows is theirs.", *["The scale of these rows is theirs."] * 3),
@@ -74,15 +87,15 @@ SAID = [
 def test_each_interface_names_a_setting_in_its_own_words(written, python, command, config):
     for sentence in (written, Sentence(written), pickle.loads(pickle.dumps(Sentence(written)))):
         assert str(Sentence(sentence)) == python
-        assert common.Wording().of(sentence) == command
-        assert in_words(sentence, in_run_config) == config
+        assert common.OptionWording().of(sentence) == command
+        assert with_advice_written(sentence, in_run_config) == config
     error = ConfigError(written)
-    assert (str(error), common.Wording().of(error.words)) == (python, command)
+    assert (str(error), common.OptionWording().of(error.words)) == (python, command)
     again = pickle.loads(pickle.dumps(error))
-    assert (str(again), common.Wording().of(again.words)) == (python, command)
+    assert (str(again), common.OptionWording().of(again.words)) == (python, command)
     within = f"So: {marks_of(Sentence(written))}!"
-    assert common.Wording().of(within) == f"So: {command}!"
-    assert common.Wording().of(Status(Outcome.STALLED, written).words) == command
+    assert common.OptionWording().of(within) == f"So: {command}!"
+    assert common.OptionWording().of(Status(Outcome.STALLED, written).words) == command
 
 
 def test_an_error_keeps_setting_value_and_place_for_programs():
@@ -94,14 +107,14 @@ def test_an_error_keeps_setting_value_and_place_for_programs():
         "x.csv",
     )
     assert ConfigError("It is wrong.").setting == ""
-    made = checks.refused("max_rounds of krylov", "3", "0", "Use 3.")
+    made = checks.invalid_setting("max_rounds of krylov", "3", "0", "Use 3.")
     assert (str(made), made.setting) == ("max_rounds of krylov must be 3, not 0. Use 3.", "max_rounds")
-    assert common.Wording().of(made.words) == "--max-rounds of krylov must be 3, not 0. Use 3."
+    assert common.OptionWording().of(made.words) == "--max-rounds of krylov must be 3, not 0. Use 3."
 
 
 def test_a_value_that_looks_like_a_setting_stays_as_it_is():
     error = ConfigError("The algorithm must be a name, not 'scale=\"std\"'.")
-    assert common.Wording().of(error.words) == str(error)
+    assert common.OptionWording().of(error.words) == str(error)
 
 
 def test_every_option_of_the_table_is_one_of_the_command_line(capsys):
@@ -120,7 +133,7 @@ def test_an_error_knows_each_setting_that_the_command_line_has_an_option_for(nam
         simulate("krylov", [np.ones((4, 3))], n_components=1, partitioned_by="columns", **{name: spec})
     assert caught.value.setting == name
     assert (
-        common.Wording()
+        common.OptionWording()
         .of(caught.value.words)
         .startswith(f"{OPTIONS[name]} cannot be combined with --partitioned-by columns: ")
     )
@@ -132,7 +145,7 @@ def test_a_status_that_names_sites_still_knows_its_settings():
     found = simulate("ssi", from_frame(frame, by="site"), n_components=12)
     assert found.site_names == {0: "bonn", 1: "oslo"}
     assert 'use scale="std"' in found.status.words
-    assert "use --scale std" in common.Wording().of(found.status.words)
+    assert "use --scale std" in common.OptionWording().of(found.status.words)
 
 
 @pytest.fixture
@@ -183,13 +196,15 @@ def test_mistakes_are_explained_in_options(case, folder_of_tables, capsys):
 
 
 def test_columns_of_text_are_named_together_in_one_spec():
-    error = no_numbers("x.csv", {"sex": "'m' in column sex (line 2)", "note": "'x' in column note (line 3)"})
+    error = unusable_columns_error(
+        "x.csv", {"sex": "'m' in column sex (line 2)", "note": "'x' in column note (line 3)"}
+    )
     for data in ("csv('x.csv', beside=['site'])", "csv('x.csv', beside=['site'], sep=';')"):
-        said = common.Wording(data).of(error.words)
+        said = common.OptionWording(data).of(error.words)
         assert said.count("beside=") == 1
         assert "beside=['site', 'sex', 'note'])" in said
-    assert "or leave them out with --drop sex,note, or" not in common.Wording("x.csv").of(error.words)
-    assert ", leave them out with --drop sex,note, or" in common.Wording("x.csv", drops=True).of(error.words)
+    assert "or leave them out with --drop sex,note, or" not in common.OptionWording("x.csv").of(error.words)
+    assert ", leave them out with --drop sex,note, or" in common.OptionWording("x.csv", drops=True).of(error.words)
 
 
 @pytest.mark.parametrize("name", ["sites (2)", "x (1).csv"])
@@ -200,9 +215,9 @@ def test_a_place_may_end_like_a_spec(name, folder_of_tables, capsys):
     else:
         (folder_of_tables / "sites").rename(place)
     assert flower_pca(capsys, "run", name)[0] == 2
-    error = no_numbers(name, {"b": "'high' in column b (line 2)"})
+    error = unusable_columns_error(name, {"b": "'high' in column b (line 2)"})
     source = "csv" if place.suffix else "folder"
-    assert f"by a spec, \"{source}(path='{name}', beside=['b'])\"" in common.Wording(name).of(error.words)
+    assert f"by a spec, \"{source}(path='{name}', beside=['b'])\"" in common.OptionWording(name).of(error.words)
 
 
 @pytest.mark.usefixtures("unillustrated")

@@ -13,11 +13,11 @@ from builders import Array
 from fake_grid import grid_of, in_a_run
 
 from flower_pca import DataError, PCAResult, cli, simulate, strategies
-from flower_pca.base.bits import signs
+from flower_pca.base.bits import random_signs
 from flower_pca.base.errors import ProtocolError
 from flower_pca.core.stage import KEY
 from flower_pca.rows.local import LocalData
-from flower_pca.stages.lanczos import Lanczos
+from flower_pca.stages.lanczos import BatchedLanczos
 from flower_pca.stages.signal import Signal
 
 NOISE = np.geomspace(0.6, 1.6, 12)
@@ -323,7 +323,7 @@ def test_lanczos_finds_lapacks_eigenvalues_once_its_blocks_fill_the_space() -> N
     roots = rng.standard_normal((3, 30, 12))
     tables = roots @ roots.transpose(0, 2, 1)
     away = np.linalg.eigh(tables[0])[1][:, -1:]
-    search, known = Lanczos.begin(3, 4, away, seed=2), []
+    search, known = BatchedLanczos.begin(3, 4, away, seed=2), []
     for _ in range(4):
         search = search.take(tables @ search.block, more=True)
         known.append(replace(search, Q=search.Q[:, :, :-4]).values()[:, 0])
@@ -335,11 +335,11 @@ def test_lanczos_finds_lapacks_eigenvalues_once_its_blocks_fill_the_space() -> N
 
 
 def test_signs_are_fair_and_hang_on_the_key() -> None:
-    drawn = signs(b"one", (400, 30))
+    drawn = random_signs(b"one", (400, 30))
     assert set(np.unique(drawn)) == {-1.0, 1.0}
     assert abs(drawn.mean()) < 4.0 / np.sqrt(drawn.size)
-    np.testing.assert_array_equal(drawn, signs(b"one", (400, 30)))
-    assert abs(float(np.mean(drawn * signs(b"two", (400, 30))))) < 4.0 / np.sqrt(drawn.size)
+    np.testing.assert_array_equal(drawn, random_signs(b"one", (400, 30)))
+    assert abs(float(np.mean(drawn * random_signs(b"two", (400, 30))))) < 4.0 / np.sqrt(drawn.size)
 
 
 def test_flipped_tables_keep_squares_and_lose_products() -> None:

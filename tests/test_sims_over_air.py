@@ -31,7 +31,7 @@ def test_generators_make_what_they_say():
     assert ((c.Y - p.L)[c.outliers] >= 15.0).all()
     assert np.array_equal(np.unique(c.outliers[:10].any(axis=0).nonzero()[0]), np.arange(5))
     assert np.isnan(moving.block_missing(p, width=7).Y[60:120, 7:14]).all()
-    assert moving.se(moving.near(p.truth[0].T, 0.1, 0), p.truth[0].T) == pytest.approx(0.1, rel=1e-10)
+    assert moving.se(moving.is_within_cut(p.truth[0].T, 0.1, 0), p.truth[0].T) == pytest.approx(0.1, rel=1e-10)
     q = moving.rotating(n=50, r=3, d=240, rho=0.1, seed=1)
     steps = [moving.se(a.T, b.T) for a, b in zip(q.truth, q.truth[1:], strict=False)]
     assert 0.01 < min(steps) <= max(steps) < 0.1

@@ -7,7 +7,7 @@ import pytest
 
 from flower_pca import PCAResult, simulate
 from flower_pca.stages import opening
-from flower_pca.stages.site_share import beyond_chance
+from flower_pca.stages.site_share import exceeds_chance
 
 SIZES = (80, 50, 60)
 COLUMNS = 12
@@ -146,7 +146,7 @@ def hinted(shards, k):
     n = len(pooled)
     components = np.linalg.svd(pooled - pooled.mean(axis=0), full_matrices=False)[2][:k]
     share = anova([rows @ components.T for rows in shards])
-    return beyond_chance(share, len(shards), n).any()
+    return exceeds_chance(share, len(shards), n).any()
 
 
 def alike(rng, kind):

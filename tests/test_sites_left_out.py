@@ -131,7 +131,7 @@ def test_a_site_whose_file_is_replaced_in_mid_run_is_in_all_of_the_result_or_in_
             assert is_of_towns(result, towns)
         outs |= {*out_of(result)}
         assert all(out.why.startswith("The rows of this node changed") for out in result.left_out.values())
-        said = facts.ending(result.status, result.rounds, result.left_out)
+        said = facts.ending_in_words(result.status, result.rounds, result.left_out)
         assert said.endswith(", without bonn") == ("bonn" in out_of(result))
     assert outs == {"bonn"}
 

@@ -10,7 +10,7 @@ from flwr.app import ConfigRecord
 
 from flower_pca import Scaling
 from flower_pca.audit import served
-from flower_pca.audit.sentences import telling
+from flower_pca.audit.sentences import disclosures_of
 from flower_pca.clients import Rules
 from flower_pca.core.kinds import Kind
 from flower_pca.strategies import Standardize, arrays_of
@@ -94,9 +94,9 @@ def test_a_scaling_reveals_no_product_and_may_be_refused():
     Standardize(min_nodes=3).fit(grid)
     (asked,) = {config_of(m)["stage"] for m in grid.sent}
     assert asked == "opening"
-    told = served.kinds_asked_of("standardize")
+    told = served.kinds_in_run("standardize")
     assert Kind.COLUMNS in {kind for kind, _ in told}
-    assert "standardize" in " ".join(telling(Rules()).served)
+    assert "standardize" in " ".join(disclosures_of(Rules()).served)
     scaling = Standardize(min_nodes=3).fit(grid_of(SHARDS, max_columns=3))
     is_that_of(scaling, POOLED)
     refusing = grid_of(SHARDS, allow=["krylov"])

@@ -10,7 +10,7 @@ from cases import every
 
 from flower_pca import ConfigError, FederatedPCA, Projection, cli, plots, simulate, to_sklearn, track
 from flower_pca.base.errors import DataError
-from flower_pca.commands.common import Wording
+from flower_pca.commands.common import OptionWording
 from flower_pca.comparison.ranks import alternatives, rank_table
 from flower_pca.data import sources
 
@@ -234,7 +234,7 @@ def test_a_result_of_parties_is_told_how_their_folder_is_projected(tmp_path, cap
 
 def refusal_at_the_command(refused, folder):
     """A refusal of a file in the words of the command line."""
-    return Wording(f"{folder}/a.csv").of(refused.value.words)
+    return OptionWording(f"{folder}/a.csv").of(refused.value.words)
 
 
 @every("blank", [" ", "\u00a0", "\u2009", "\u202f", "'"])

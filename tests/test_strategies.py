@@ -88,7 +88,7 @@ def test_more_nodes_than_the_window(name, monkeypatch):
     monkeypatch.setitem(exchange.__kwdefaults__, "window", WINDOW)
     shards = unequal(WINDOW + 9)
     grid, read, peaks = grid_of(shards), [], {}
-    original = Nodes.read
+    original = Nodes.read_answer
 
     def watch():
         stage = config_of(grid.sent[-1])["stage"]
@@ -101,7 +101,7 @@ def test_more_nodes_than_the_window(name, monkeypatch):
         watch()
         return answer
 
-    monkeypatch.setattr(Nodes, "read", keep)
+    monkeypatch.setattr(Nodes, "read_answer", keep)
     grid.on_push = lambda message: watch()
     grid.delay = lambda message: 40 * (message.metadata.dst_node_id == grid.node(0))  # The first client answers last.
     given = {"local_steps": 1, "max_rounds": 4} if name == "local_power" else SHORT.get(name, {})
@@ -118,7 +118,7 @@ def test_more_nodes_than_the_window(name, monkeypatch):
 def test_the_server_holds_no_block_that_is_sent_and_no_reply_that_is_read(monkeypatch):
     """Large blocks fill its memory: the bytes of a request, of a reply, and an answer that has been merged."""
     grid, requests, read, held = grid_of(SHARDS), [], [], []
-    original, merge = Nodes.read, tally.Tally._check_in
+    original, merge = Nodes.read_answer, tally.AnswerCollector._process_reply
 
     def keep(self, *given):
         answer = original(self, *given)
@@ -140,8 +140,8 @@ def test_the_server_holds_no_block_that_is_sent_and_no_reply_that_is_read(monkey
             requests.extend(weakref.ref(message.content) for message in grid.sent)
             grid.sent.clear()
 
-    monkeypatch.setattr(Nodes, "read", keep)
-    monkeypatch.setattr(tally.Tally, "_check_in", look)
+    monkeypatch.setattr(Nodes, "read_answer", keep)
+    monkeypatch.setattr(tally.AnswerCollector, "_check_in", look)
     monkeypatch.setattr(memory, "LARGE", 0)
     grid.on_pull = pull
     grid.delay = lambda message: 20 * [grid.node(i) for i in range(len(SHARDS))].index(message.metadata.dst_node_id)
@@ -153,14 +153,14 @@ def test_the_server_holds_no_block_that_is_sent_and_no_reply_that_is_read(monkey
 
 def test_replies_to_large_messages_are_fetched_one_at_a_time(monkeypatch):
     """So the replies of other nodes do not fill the server's memory while one is merged."""
-    grid, held, merge = grid_of(SHARDS), [], tally.Tally._check_in
+    grid, held, merge = grid_of(SHARDS), [], tally.AnswerCollector._process_reply
 
     def look(self, reply, position):
         if self._sent.stage == "ssi":
             held.append(len(grid._ready))
         merge(self, reply, position)
 
-    monkeypatch.setattr(tally.Tally, "_check_in", look)
+    monkeypatch.setattr(tally.AnswerCollector, "_check_in", look)
     monkeypatch.setattr(memory, "LARGE", 0)
     result = strategies.SSI(n_components=2, max_rounds=3).fit(grid)
     assert held == [4, 3, 2, 1, 0] * (len(held) // 5)
@@ -212,7 +212,7 @@ def test_a_node_that_only_fails_does_not_make_the_server_hold_more(monkeypatch):
     """It has never answered, and so has no key; the others' answers must not wait for it."""
     monkeypatch.setitem(exchange.__kwdefaults__, "window", WINDOW)
     shards, read, peak = unequal(WINDOW + 9), [], []
-    grid, original = grid_of(shards), Nodes.read
+    grid, original = grid_of(shards), Nodes.read_answer
     node = grid.node(5)
 
     def keep(self, *arguments):
@@ -222,7 +222,7 @@ def test_a_node_that_only_fails_does_not_make_the_server_hold_more(monkeypatch):
             peak.append(sum(answer() is not None for answer in read))
         return answer
 
-    monkeypatch.setattr(Nodes, "read", keep)
+    monkeypatch.setattr(Nodes, "read_answer", keep)
     failure = Error(code=2, reason="boom")
     grid.tamper = lambda m, r: Message(failure, reply_to=m) if m.metadata.dst_node_id == node else r
     strategies.SSI(n_components=2, max_rounds=4).fit(grid)

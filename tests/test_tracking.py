@@ -7,7 +7,7 @@ from cases import paired
 
 from flower_pca import AirChannel, RobustTracking, STMiss, Stream, TrackingResult, track
 from flower_pca.base.errors import ConfigError
-from flower_pca.tracking.solver import beside
+from flower_pca.tracking.solver import orthogonal_columns
 from flower_pca.tracking.st_miss import modified_cs
 from sims.over_air import moving, trackers
 
@@ -210,7 +210,7 @@ def test_a_mean_in_the_coefficients_is_not_taken_out():
 
 def robust(seed, d=600):
     problem = moving.piecewise(n=N, r=R, d=d, change=d, rho=RHO, seed=seed)
-    return moving.corrupted(problem, seed=seed), moving.near(problem.truth[0].T, 0.03, seed).T
+    return moving.corrupted(problem, seed=seed), moving.is_within_cut(problem.truth[0].T, 0.03, seed).T
 
 
 def test_outliers_are_found_exactly_and_do_no_harm():
@@ -239,7 +239,7 @@ def test_outliers_are_found_exactly_and_do_no_harm():
 def test_a_moving_object_is_taken_out():
     problem = moving.piecewise(n=N, r=R, d=600, change=600, rho=RHO, seed=4)
     problem = moving.corrupted(problem, seed=4, moving=20)
-    start = moving.near(problem.truth[0].T, 0.02, 4).T
+    start = moving.is_within_cut(problem.truth[0].T, 0.02, 4).T
     result = run_tracker(problem, "robust_tracking(smallest_outlier=15, refine=True)", 2, init=start)
     assert result.outliers_.sum() == problem.outliers.sum()
     assert result.subspace_error(problem.truth)[9] < 5e-7
@@ -410,7 +410,7 @@ def test_an_outage_at_one_client_is_a_step_without_rows_for_it():
 def test_random_directions_beside_a_basis_are_orthonormal_to_it_and_to_each_other(d, r, p):
     P = np.linalg.qr(np.random.default_rng(d).standard_normal((d, r)))[0]
     for seed in range(20):
-        Q = np.hstack([P, beside(P, p, seed)])
+        Q = np.hstack([P, orthogonal_columns(P, p, seed)])
         np.testing.assert_allclose(Q.T @ Q, np.eye(r + p), atol=1e-13)
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from fake_grid import grid_of, in_a_run
 
-from flower_pca.hints.units import units_by_moments
+from flower_pca.hints.units import hints_by_moments
 from flower_pca.rows.frame import Frame
 from flower_pca.stages import opening
 from flower_pca.strategies import PCAStrategy
@@ -70,11 +70,11 @@ def test_masked_sums_do_not_reveal_units_of_a_site() -> None:
 @pytest.mark.parametrize(("sites", "columns"), [(2, 2**14 + 1), (300, 200)])
 def test_a_run_does_not_carry_the_means_of_very_many(sites: int, columns: int) -> None:
     said = {i: {"n": np.array(30), "mean": np.ones(columns), "m2": np.ones(columns)} for i in range(sites)}
-    found = opening._sites(opening.OpeningState(0, 1, peaks=False, said=said), Frame())
+    found = opening._site_statistics(opening.OpeningState(0, 1, peaks=False, said=said), Frame())
     assert opening.SITE_MEANS not in found
     assert found[opening.SITE_SUMS].shape == (sites, columns)
     few = {i: {name: a if a.ndim == 0 else a[:50] for name, a in said[i].items()} for i in range(2)}
-    found = opening._sites(opening.OpeningState(0, 1, peaks=False, said=few), Frame())
+    found = opening._site_statistics(opening.OpeningState(0, 1, peaks=False, said=few), Frame())
     assert found[opening.SITE_MEANS].shape == (2, 50)
 
 
@@ -85,5 +85,5 @@ def test_sites_that_are_alike_are_not_named(draw: str) -> None:
     for _ in range(200):
         made = [getattr(rng, draw)(size=(40, 6)) + 2.0 for _ in range(5)]
         means, deviations = (np.stack([of(X, axis=0) for X in made]) for of in (np.mean, np.std))
-        named += bool(units_by_moments(list("abcde"), np.full(5, 40), means, deviations, list("uvwxyz")))
+        named += bool(hints_by_moments(list("abcde"), np.full(5, 40), means, deviations, list("uvwxyz")))
     assert named <= 2

@@ -9,7 +9,7 @@ from builders import Array, pooled, rotation, sine
 from cases import every
 
 from flower_pca import PCAResult, simulate
-from flower_pca.core.hidden import Traces, overlap
+from flower_pca.core.hidden import RandomTraces, random_overlap
 
 K = 3
 WARM = ["krylov", "ssi", "local_power", "faps", "fed_oapm"]
@@ -120,8 +120,8 @@ def test_a_random_block_has_the_overlap_but_for_one_draw_in_a_thousand(d: int, p
     rng = np.random.default_rng(0)
     axis = rng.chisquare(p, 200_000)
     shares = np.sqrt(axis / (axis + rng.chisquare(d - p, 200_000)))
-    assert 0.0005 < np.mean(shares < overlap(d, p)) < 0.0015
-    assert overlap(d, d) == 1.0
+    assert 0.0005 < np.mean(shares < random_overlap(d, p)) < 0.0015
+    assert random_overlap(d, d) == 1.0
 
 
 def test_traces_bound_what_a_power_iteration_may_hide() -> None:
@@ -133,14 +133,14 @@ def test_traces_bound_what_a_power_iteration_may_hide() -> None:
         C = Q * values @ Q.T
         Z = np.linalg.qr(np.hstack([Q[:, :2], rng.standard_normal((15, 2))]))[0]
         share = np.linalg.norm(Q[:, 2] @ Z[:, 2:])
-        traces = Traces.begin(Z, 2)
+        traces = RandomTraces.begin(Z, 2)
         for _ in range(4):
             here, Y = Z, C @ Z
             Z, R = np.linalg.qr(Y)
             traces = traces.along(np.eye(4), 2).times(R, 4.0)
             assert np.linalg.norm(traces.left, 2) >= share * (1.0 - 1e-12)
             assert here.shape == Z.shape
-        assert traces.hide
+        assert traces.may_hide_direction
 
 
 def test_rows_with_the_same_number_and_variance_are_others_if_the_mean_is() -> None:

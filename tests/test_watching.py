@@ -24,7 +24,7 @@ from flower_pca import (
 )
 from flower_pca.base import files, linalg
 from flower_pca.clients import client_app
-from flower_pca.results.record import ClientStep, Events, StepRecord, _shares
+from flower_pca.results.record import ClientStep, Events, StepRecord, _shares_of_counts
 
 D, R, STEPS = 10, 2, 6
 pytestmark = pytest.mark.usefixtures("lines")
@@ -371,4 +371,4 @@ def test_a_client_that_tells_nonsense_spoils_no_line(lie, words, lines, tmp_path
 def test_a_client_that_tells_nonsense_has_no_residual():
     for misfit in (-1.0, np.nan, np.inf):
         counts = {"rows": 2, "missing": 0, "outliers": 0, "misfit": misfit, "energy": 1.0}
-        assert _shares(counts, 3)["residual"] is None
+        assert _shares_of_counts(counts, 3)["residual"] is None

@@ -134,7 +134,7 @@ def test_flower_asks_for_a_newer_version_unless_another_variable_is_set(monkeypa
     assert urllib.parse.urlsplit(url).hostname == "api.flower.ai"
     assert set(said) == {"package_name", "flwr_version", "python_version", "os", "os_version", "process_name"}
     monkeypatch.setenv("FLWR_DISABLE_UPDATE_CHECK", "1")
-    monkeypatch.setattr(module, "_start_flwr_update_check_refresh_thread", lambda *_: pytest.fail("It asks."))
+    monkeypatch.setattr(module, "_start_flwr_update_check_refresh_thread", lambda *_: pytest.record_failure("It asks."))
     module.warn_if_flwr_update_available(process_name="flower-supernode")
 
 

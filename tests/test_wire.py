@@ -77,7 +77,7 @@ def test_real_messages_come_back_bit_for_bit(name, scale, monkeypatch):
     def request(given, client, *, algorithm, run, extra, asks_names, alternative, layouts):
         said = {"asks_names": asks_names, "alternative": alternative, "layouts": layouts}
         content = write(given, client, algorithm=algorithm, run=run, extra=extra, **said)
-        got = wire.read_request(*wire.open_request(content, wire.kind(given.stage)))
+        got = wire.read_request(*wire.open_request(content, wire.message_kind(given.stage)))
         assert same(got.arrays, given.arrays_for(client))
         assert got.frame.same(given.frame)
         assert (got.algorithm, got.stage, got.run, got.number) == (name, given.stage, run, given.number)
@@ -214,7 +214,7 @@ def test_a_refusal_is_what_flower_makes_of_it(lasting):
     returns = [], 0, wire.refusal("No.", 7, 2, lasting=lasting)
     _, reply = through_flower(written(), "train", returns)
     for content in (reply, *(wire.write_reply("train", *returns, layout=layout) for layout in wire.BOTH)):
-        assert wire.read_reply(content, "train") == wire.Answer(7, 2, {}, 0, "No.", lasting)
+        assert wire.read_reply(content, "train") == wire.ClientAnswer(7, 2, {}, 0, "No.", lasting)
 
 
 def test_flower_reads_our_records_as_ins_and_res():
@@ -248,7 +248,7 @@ def test_a_node_refuses_arrays_that_the_stage_cannot_use(stage, frame):
     ):
         given = broadcast(arrays, stage, frame=frame)
         content = wire.write_request(given, 3, algorithm="krylov", run="r", extra={})
-        _, n, metrics = client.fit(*wire.open_request(content, wire.kind(stage)))
+        _, n, metrics = client.fit(*wire.open_request(content, wire.message_kind(stage)))
         assert n == 0
         assert SENTENCE.match(metrics["refusal"])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from flower_pca.core.stage import Arrays, Merge, add, stack
+from flower_pca.core.stage import Arrays, Merge, add_answer, stack_answer
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class CachedSums:
     def merging(self) -> Merge:
         """The function that merges the answers of the next round."""
         if self.last is None:
-            return add
-        return stack
+            return add_answer
+        return stack_answer
 
     def add(self, total: Any) -> tuple[CachedSums, Arrays, float]:
         """Add the answers of one round, merged by `merging`.

@@ -3,8 +3,8 @@
 Covariance suits tables with few columns, and runs with noise under differential privacy.
 
 `Covariance` needs one message and no iteration: each client packs its covariance matrix C_i into a
-vector, and the server adds the vectors, unpacks the sum C and computes the eigenvectors of C. `unpack`
-is the inverse of `pack`. An audit uses `unpack` to read answers.
+vector, and the server adds the vectors, unpacks the sum C and computes the eigenvectors of C. `unpack_triangle`
+is the inverse of `pack_triangle`. An audit uses `unpack_triangle` to read answers.
 
 `Auto` chooses Covariance if it is expected to cost less than Krylov. The result contains the reason.
 `Auto` chooses after the opening, when the number of columns is known, and uses only d, k and tol. After
@@ -22,14 +22,14 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from flower_pca.algorithms.krylov import AUTO, MESSAGE, Krylov, noise_of
+from flower_pca.algorithms.krylov import AUTO, MESSAGE, Krylov, source_of_noise
 from flower_pca.algorithms.rehearsal import is_due, rehearse, rounds_by_errors
 from flower_pca.base import labels, linalg
 from flower_pca.base.errors import DataError
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.algorithm import Algorithm, scaled_up
-from flower_pca.core.kinds import COLUMNS, ROWS, Ask, Kind, Part
+from flower_pca.core.algorithm import Algorithm, scale_up_to_all_rows
+from flower_pca.core.kinds import COLUMNS, ROWS, ArrayRule, Kind, Part
 from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import DIRECT, LocalData
@@ -100,7 +100,7 @@ class Covariance(Algorithm[CovarianceState]):
     """
 
     name: ClassVar[str] = "covariance"
-    asks: ClassVar[Mapping[str, Ask]] = {"columns": COLUMNS}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {"columns": COLUMNS}
     products_only: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
 
@@ -110,7 +110,7 @@ class Covariance(Algorithm[CovarianceState]):
                 f"covariance takes at most {_MOST_COLUMNS:,} columns, but this run has {model.d:,}. Use krylov or ssi, "
                 "whose messages are narrow."
             )
-        return CovarianceState(model.d, model.units, model.columns.shape[1], before=model.rounds)
+        return CovarianceState(model.d, model.number_of_units, model.columns.shape[1], before=model.rounds)
 
     def broadcast(self, state: CovarianceState) -> Arrays:
         return {"columns": np.array(state.d)}
@@ -129,10 +129,10 @@ class Covariance(Algorithm[CovarianceState]):
                 "all clients the same columns."
             )
         C = data.gram()
-        return {"C": pack(C), "n": np.array(data.n)}, memory
+        return {"C": pack_triangle(C), "n": np.array(data.n)}, memory
 
     def server(self, state: CovarianceState, total: Arrays, answered: frozenset[int]) -> CovarianceState:
-        return replace(state, C=unpack(scaled_up(total, "C", state.n)))
+        return replace(state, C=unpack_triangle(scale_up_to_all_rows(total, "C", state.n)))
 
     def status(self, state: CovarianceState) -> Status | None:
         if state.C is None:
@@ -163,7 +163,7 @@ class Covariance(Algorithm[CovarianceState]):
         return super().restart(model)
 
 
-def pack(C: Array) -> Array:
+def pack_triangle(C: Array) -> Array:
     """Return a vector with the diagonal of C, and sqrt(2) times the entries above the diagonal.
 
     The norm of the vector is the Frobenius norm of C.
@@ -179,8 +179,8 @@ def pack(C: Array) -> Array:
     return vector
 
 
-def unpack(vector: Array) -> Array:
-    """Return the symmetric matrix from which `pack` made this vector."""
+def unpack_triangle(vector: Array) -> Array:
+    """Return the symmetric matrix from which `pack_triangle` made this vector."""
     d = (math.isqrt(8 * len(vector) + 1) - 1) // 2
     C = np.zeros((d, d))
     C[np.triu_indices(d, 1)] = vector[d:] / np.sqrt(2.0)
@@ -239,25 +239,25 @@ class Auto(Krylov):
         """The Krylov algorithm with the same parameters."""
         return Krylov(**{f.name: getattr(self, f.name) for f in fields(Krylov)})
 
-    def under_noise(self, *, private: bool, over_air: bool, known: bool) -> tuple[Algorithm[Any], str]:
+    def under_noise(self, *, private: bool, over_air: bool, columns_known: bool) -> tuple[Algorithm[Any], str]:
         """Return Covariance if there is a privacy budget and columns are known, or else Krylov, and the reason.
 
         Covariance spends the whole budget on one message.
         """
-        if private and known and not over_air:
+        if private and columns_known and not over_air:
             why = "auto chose covariance, because the result has less noise if one message spends the whole budget"
-            return self.other, why
-        return self.krylov.narrow, f"auto chose krylov, as always {noise_of(private)}"
+            return self.alternative_algorithm, why
+        return self.krylov.with_narrow_blocks, f"auto chose krylov, as always {source_of_noise(private)}"
 
-    def settle(self, model: Model) -> tuple[Any, str]:
+    def choose_algorithm(self, model: Model) -> tuple[Any, str]:
         d, wide = model.d, self.oversample == AUTO
-        rounds, total = self.forecast(model)
+        rounds, total = self.expected_rounds_and_size(model)
         size, noun = d * (d + 1) // 2, "columns"
         if model.split is not None:
             noun = "people"
         message = f"message with {size:,} numbers ({d:,} {noun})"
         if rounds < 1:
-            return self._krylov(
+            return self._krylov_with_reason(
                 model,
                 "auto chose krylov, because the first message, which all algorithms share, is expected to be enough; "
                 f"covariance would take one more {message}",
@@ -265,56 +265,58 @@ class Auto(Krylov):
         both = (
             f"after the opening, covariance takes one {message}, and krylov is expected to take "
             f"{labels.count(rounds, 'message')} with {total:,} numbers in total for "
-            f"tol={self.of_columns(d).tolerance:g}"
+            f"tol={self.with_column_count(d).tolerance:g}"
         )
         if rounds < 2 and not wide:
-            return self._krylov(model, "auto chose krylov, because covariance would not save a message")
+            return self._krylov_with_reason(model, "auto chose krylov, because covariance would not save a message")
         refusals = (
             (size > total, "it sends fewer numbers"),
             (wide and 8 * size > MESSAGE, f"the message of covariance would be larger than {MESSAGE // 1024} kB"),
         )
         for holds, why in refusals:
             if holds:
-                return self._krylov(model, f"auto chose krylov, because {why}: {both}")
+                return self._krylov_with_reason(model, f"auto chose krylov, because {why}: {both}")
         if model.declined:
-            return self._krylov(model, f"auto chose krylov, because a client declines covariance. {model.declined}")
+            return self._krylov_with_reason(
+                model, f"auto chose krylov, because a client declines covariance. {model.declined}"
+            )
         fewer = "it takes no more messages and no more numbers"
         if rounds > 1:
             fewer = "it takes fewer messages"
-        return self.other, f"auto chose covariance, because {fewer}: {both}"
+        return self.alternative_algorithm, f"auto chose covariance, because {fewer}: {both}"
 
-    def forecast(self, model: Model) -> tuple[int, int]:
+    def expected_rounds_and_size(self, model: Model) -> tuple[int, int]:
         """Return the number of rounds that Krylov is expected to take after the opening, and their total size.
 
         The total size counts the numbers that are sent in both directions.
         """
-        if self._is_right(model):
+        if self._has_exact_block(model):
             return 0, 0
         left = model.d - model.columns.shape[1]
         # The forecast must depend only on the configuration, not on what clients decline.
-        chosen, _ = self.krylov.settle(replace(model, declined=""))
+        chosen, _ = self.krylov.choose_algorithm(replace(model, declined=""))
         p = min(chosen.width(model.n_components), model.d)
         # tol may be 0, which has no logarithm.
-        tol = max(self.of_columns(model.d).tolerance, 10.0**-_DIGITS)
+        tol = max(self.with_column_count(model.d).tolerance, 10.0**-_DIGITS)
         digits = math.ceil(-math.log10(tol))
         # A basis of all d columns is exact, whatever tol is.
         rounds = min(max(digits, 1), -(-left // p), self.max_rounds)
         return rounds, 2 * model.d * min(rounds * p, left)
 
-    def _is_right(self, model: Model) -> bool:
+    def _has_exact_block(self, model: Model) -> bool:
         """Return whether the block from the opening already spans exact components.
 
         This is so, for example, if the opening has used all of C to choose the number of components.
         """
         if model.product is None or model.residuals is None or model.restarts:
             return False
-        size = linalg.length(model.product[:, 0])
+        size = linalg.frobenius_norm(model.product[:, 0])
         return float(model.residuals.max()) <= self.tolerance * size
 
     @property
-    def other(self) -> Covariance:
+    def alternative_algorithm(self) -> Covariance:
         """The algorithm that may replace Krylov after some rounds."""
-        return Covariance(oversample=self.narrow.oversample)
+        return Covariance(oversample=self.with_narrow_blocks.oversample)
 
     def reconsider(self, chosen: Algorithm[Any], state: Any, model: Model) -> str:
         """Return the reason for replacing Krylov by Covariance during the run, or "" if Krylov continues."""
@@ -341,7 +343,7 @@ class Auto(Krylov):
             f"({labels.count(d, 'column')})"
         )
 
-    def _krylov(self, model: Model, why: str) -> tuple[Krylov, str]:
+    def _krylov_with_reason(self, model: Model, why: str) -> tuple[Krylov, str]:
         """Return Krylov with blocks of the requested width, and the reason followed by a note on the block width."""
-        chosen, width = self.krylov.settle(model)
+        chosen, width = self.krylov.choose_algorithm(model)
         return chosen, "; ".join(filter(None, (why, width)))

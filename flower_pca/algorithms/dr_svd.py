@@ -18,9 +18,9 @@ from flower_pca.base.errors import OTHER_SERVER, ProtocolError
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
-from flower_pca.core.kinds import BLOCK, MATRIX, Ask, Kind, Part, index
+from flower_pca.core.kinds import BLOCK, MATRIX, ArrayRule, Kind, Part, index_rule
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Merge, add, stack
+from flower_pca.core.stage import Arrays, Merge, add_answer, stack_answer
 from flower_pca.rows.local import LocalData
 
 
@@ -89,7 +89,7 @@ class DRSVD(Algorithm[DRSVDState]):
 
     name: ClassVar[str] = "dr_svd"
     basic: ClassVar[bool] = True
-    asks: ClassVar[Mapping[str, Ask]] = {"step": index(2), "block": BLOCK, "part": MATRIX}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {"step": index_rule(2), "block": BLOCK, "part": MATRIX}
     fixed_set: ClassVar[bool] = True
 
     rank: int | None = None
@@ -134,12 +134,12 @@ class DRSVD(Algorithm[DRSVDState]):
             return {"R": R}, memory
         # The client factors its part again in round 3, because this is cheaper than storing n_i x r numbers. On
         # the same machine, the result of the factorization is identical.
-        return {"B": adjoint(Q @ _within_rank(R, arrays["part"]))}, memory
+        return {"B": adjoint(Q @ _part_in_column_space(R, arrays["part"]))}, memory
 
     def merging(self, state: DRSVDState) -> Merge:
         if state.step == 1:
-            return stack
-        return add
+            return stack_answer
+        return add_answer
 
     def server(self, state: DRSVDState, total: Any, answered: frozenset[int]) -> DRSVDState:
         if state.step == 0:
@@ -155,7 +155,7 @@ class DRSVD(Algorithm[DRSVDState]):
             return replace(state, step=2, parts=parts)
         B = total["B"]
         # The closing stage computes the gap in the spectrum from one additional direction.
-        Z = linalg.leading(B, min(state.width + 1, len(B)))
+        Z = linalg.leading_left_vectors(B, min(state.width + 1, len(B)))
         return replace(state, step=3, parts={}, Z=Z)
 
     def status(self, state: DRSVDState) -> Status | None:
@@ -170,7 +170,7 @@ class DRSVD(Algorithm[DRSVDState]):
         return state.step
 
 
-def _within_rank(R: Array, part: Array) -> Array:
+def _part_in_column_space(R: Array, part: Array) -> Array:
     """Return the client's part of the orthonormal factor, projected onto the column space of R.
 
     If the block lacks full rank, QR fills Q up with arbitrary columns, which would reveal individual rows.

@@ -9,7 +9,7 @@ their inner problems exactly. Let l_1 >= l_2 >= ... be the eigenvalues, b the su
 g = l_k - l_(k+1). Let z be the component of Z along eigenvector k + 1, and x the same component of the
 X_i. A round maps x to (g x + b z) / (g + b), and z to (1 - g / b) x. So each round of FAPS multiplies
 the angle by b / (b + g), and each round of SSI by l_(k+1) / l_k. FAPS is at best
-`pace` = ln(1 + g / b) / ln(l_k / l_(k+1)) times as fast as SSI, with b = 0.15 l_1 for the paper's
+`speed_relative_to_ssi` = ln(1 + g / b) / ln(l_k / l_(k+1)) times as fast as SSI, with b = 0.15 l_1 for the paper's
 penalties. This ratio is l_k / b for small gaps, and approaches 0 for large gaps.
 
 Measured penalties (penalty="measured"), for clients that differ. The paper uses one penalty beta for
@@ -27,10 +27,10 @@ At consensus sum Y_i = Z sum t A_i + (I - ZZ') C Z, so the pooled subspace is a 
 may send a guard phi in [0, 1), which moves t towards 1 and kappa towards infinity. In the limit, a
 round equals a round of SSI.
 
-`Past` keeps blocks of earlier rounds, because the server uses them to estimate the first unwanted
+`EarlierBlocks` keeps blocks of earlier rounds, because the server uses them to estimate the first unwanted
 eigenvector. Of all unwanted eigenvectors, this eigenvector vanishes from the blocks most slowly. So the
 part of an earlier block outside the newest block points along this eigenvector. The earlier block must
-be old enough for the difference to exceed rounding errors: in round m, `Past` holds a block from a round
+be old enough for the difference to exceed rounding errors: in round m, `EarlierBlocks` holds a block from a round
 between m / 4 and m / 2.
 """
 
@@ -46,8 +46,8 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.errors import OTHER_SERVER, ConfigError, ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.algorithm import Iterative, Movement, Progress, stirred
-from flower_pca.core.kinds import BASIS, POSITIVE, STEPS, Ask, Kind, Part, number
+from flower_pca.core.algorithm import Iterative, Progress, SubspaceMovement, mixed_with_other_directions
+from flower_pca.core.kinds import BASIS, POSITIVE, STEPS, ArrayRule, Kind, Part, number_rule
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, Arrays
 from flower_pca.rows.local import LocalData
@@ -57,15 +57,15 @@ _ROUNDING_SINE = 1e-12  # a sine below which the difference between two blocks i
 
 
 @dataclass(frozen=True)
-class Past:
+class EarlierBlocks:
     """The blocks of two earlier rounds: `older` has about half the round number of `newer`."""
 
     older: Array | None = None
     newer: Array | None = None
     rounds: int = 0
 
-    def after(self, Z: Array) -> Past:
-        """Return the `Past` after one more round, which ended with the block Z.
+    def after_round(self, Z: Array) -> EarlierBlocks:
+        """Return the `EarlierBlocks` after one more round, which ended with the block Z.
 
         Z is kept only if the number of the round is a power of two, and if Z differs from the last block
         that was kept.
@@ -74,9 +74,9 @@ class Past:
         early = rounds & (rounds - 1)
         if self.newer is not None and (early or linalg.sin_theta(self.newer, Z) < _LEAST_SINE):
             return replace(self, rounds=rounds)
-        return Past(self.newer, Z, rounds)
+        return EarlierBlocks(self.newer, Z, rounds)
 
-    def beside(self, Z: Array) -> Array | None:
+    def direction_outside(self, Z: Array) -> Array | None:
         """Return the direction in which an earlier block differs most from Z, as a column orthogonal to Z.
 
         Return None if no earlier block differs from Z by more than rounding errors.
@@ -107,13 +107,13 @@ def answer(Z: Array, data: LocalData, memory: Arrays, *, steps: int, tol: float,
 
     The memory holds X_i, W_i, and the columns v, from which d is estimated (see the module's docstring).
     """
-    product = _products(data, steps)
+    product = _product_function(data, steps)
     # A new client, or a node that has lost its memory, starts from Z.
     if memory.get("X", Z[:, :0]).shape != Z.shape:
         width = min(_OUTSIDE_COLUMNS, len(Z) - Z.shape[1])
         v = linalg.random_basis(len(Z), width, seed=0)
         memory = {"X": Z, "W": _multiplier(product, Z), "v": v}
-    d, v = _outside(product, Z, memory["v"])
+    d, v = _largest_eigenvalue_outside(product, Z, memory["v"])
     a, Q = linalg.eigh_descending(Z.T @ product(Z))
     # If a client has fewer rows than Z has columns, rounding makes some eigenvalues negative.
     a = np.maximum(a, 0.0)
@@ -127,7 +127,7 @@ def answer(Z: Array, data: LocalData, memory: Arrays, *, steps: int, tol: float,
     hold = (_HOLD + _HOLD_UNLIKE * unlike) / (1.0 - guard)
     weights = np.maximum(t * a, hold * (d - a))
     B = (Q * weights) @ Q.T
-    V = _solve(product, memory, lambda V: Z @ (B @ (Z.T @ V)), steps=steps, tol=tol)
+    V = _top_eigenspace(product, memory, lambda V: Z @ (B @ (Z.T @ V)), steps=steps, tol=tol)
     CV = product(V)
     A = V.T @ CV
     W = V @ A - CV
@@ -145,7 +145,7 @@ def next_guard(guard: float, sines: tuple[float, ...], rounds: int) -> float:
     return min(_MOST_GUARD, guard + (1.0 - guard) / 4.0)
 
 
-def _outside(product: Callable[[Array], Array], Z: Array, v: Array) -> tuple[float, Array]:
+def _largest_eigenvalue_outside(product: Callable[[Array], Array], Z: Array, v: Array) -> tuple[float, Array]:
     """Estimate d, the largest eigenvalue of C_i outside span(Z), by a few block power steps from v.
 
     Return the estimate, which never exceeds the true value, and the columns from which the next round continues.
@@ -189,18 +189,18 @@ class PaperRule:
     mu: float = 0.01
 
     @classmethod
-    def read(cls, arrays: Mapping[str, Array]) -> PaperRule:
+    def from_message(cls, arrays: Mapping[str, Array]) -> PaperRule:
         """Return the rule from a message. A value that the message does not contain is taken from the paper."""
         paper = cls()
         return cls(**{name: float(arrays.get(name, value)) for name, value in vars(paper).items()})
 
     @property
-    def service(self) -> dict[str, float]:
+    def values_to_send(self) -> dict[str, float]:
         """The values that differ from the paper's values, and must therefore be sent with each message."""
         paper = vars(PaperRule())
         return {name: value for name, value in vars(self).items() if value != paper[name]}
 
-    def next(self, beta: float, distances: Array) -> tuple[float, Array]:
+    def next_penalty(self, beta: float, distances: Array) -> tuple[float, Array]:
         """Return the penalty of this round, and the distances to consensus that the next decision needs."""
         # Six distances cover five rounds.
         if len(distances) <= _WINDOW:
@@ -237,13 +237,13 @@ class FAPSState:
     """
 
     Z: Array
-    movement: Movement
+    movement: SubspaceMovement
     progress: Progress
     guard: float = 0.0
     guarded: bool = False
     sines: tuple[float, ...] = ()
     size: float = 0.0
-    past: Past = field(default_factory=Past)
+    past: EarlierBlocks = field(default_factory=EarlierBlocks)
     papers: bool = False
 
 
@@ -265,7 +265,7 @@ class FAPS(Iterative[FAPSState]):
     If the inner problems are solved well, a round close to consensus takes a step up to 1 / 0.15 = 6.7
     times as long as a round of SSI. With one inner step, FAPS is as slow as SSI. If the wanted
     eigenvalues are small compared with the first one, a round of FAPS takes a shorter step than a round
-    of SSI: see `pace`. beta_i grows by a tenth if the distance between X_i and Z has not fallen by one
+    of SSI: see `speed_relative_to_ssi`. beta_i grows by a tenth if the distance between X_i and Z has not fallen by one
     percent within five rounds. If clients differ so much that a client's own directions outweigh 0.15
     ||C_i||_2, the penalties grow for hundreds of rounds before the clients reach consensus, or they grow
     forever.
@@ -327,14 +327,14 @@ class FAPS(Iterative[FAPSState]):
     """
 
     name: ClassVar[str] = "faps"
-    asks: ClassVar[Mapping[str, Ask]] = {
+    asks: ClassVar[Mapping[str, ArrayRule]] = {
         "Z": BASIS,
         "inner_steps": STEPS,
         "inner_tol": POSITIVE,
-        "guard": number(0, 0.99),
-        "beta_0": number(*_BETA_0),
-        "theta": number(0, 1),
-        "mu": number(0, 1),
+        "guard": number_rule(0, 0.99),
+        "beta_0": number_rule(*_BETA_0),
+        "theta": number_rule(0, 1),
+        "mu": number_rule(0, 1),
     }
     remembers: ClassVar[bool] = True
     tolerant: ClassVar[bool] = False
@@ -362,9 +362,10 @@ class FAPS(Iterative[FAPSState]):
         checks.number("beta_0 of faps", self.beta_0, least=_BETA_0[0], most=_BETA_0[1], remedy="Try 0.15.")
         checks.number("theta of faps", self.theta, least=0.0, most=1.0, remedy="Try 0.1.")
         checks.number("mu of faps", self.mu, least=0.0, most=1.0, remedy="Try 0.01.")
-        if self.penalty != "paper" and self._rule.service:
+        if self.penalty != "paper" and self._rule.values_to_send:
             raise ConfigError(
-                f"faps with penalty={self.penalty!r} does not use {', '.join(self._rule.service)}, because only the "
+                f"faps with penalty={self.penalty!r} does not use {', '.join(self._rule.values_to_send)}, "
+                f"because only the "
                 'paper\'s rule has these parameters. Leave them out, or use penalty="paper".'
             )
 
@@ -374,18 +375,18 @@ class FAPS(Iterative[FAPSState]):
 
     def start(self, model: Model) -> FAPSState:
         progress = Progress.begin(self.tol, model)
-        if model.again and model.earlier is not None and model.earlier.angle is not None:
+        if model.is_repetition and model.earlier is not None and model.earlier.angle is not None:
             progress = progress.step(model.earlier.angle, rounds=0)
         return FAPSState(
-            stirred(model.power_start(), model, self.tol),
-            Movement(),
+            mixed_with_other_directions(model.power_start(), model, self.tol),
+            SubspaceMovement(),
             progress,
             guarded=model.summed,
             papers=self.penalty == "paper",
         )
 
     def broadcast(self, state: FAPSState) -> Arrays:
-        numbers = {"inner_tol": self.inner_tol or 0.0, **self._rule.service}
+        numbers = {"inner_tol": self.inner_tol or 0.0, **self._rule.values_to_send}
         if not state.papers:
             numbers["guard"] = state.guard
         arrays = {name: np.array(value) for name, value in numbers.items()}
@@ -414,15 +415,15 @@ class FAPS(Iterative[FAPSState]):
         tol = float(arrays["inner_tol"])
         if "guard" in arrays:
             return answer(Z, data, memory, steps=steps, tol=tol, guard=float(arrays["guard"]))
-        rule, product = PaperRule.read(arrays), _products(data, steps)
+        rule, product = PaperRule.from_message(arrays), _product_function(data, steps)
         # A new client, or a node that has lost its memory, starts from Z. After a switch from measured penalties,
         # the memory contains X and W, but no beta.
         if memory.get("X", Z[:, :0]).shape != Z.shape or "beta" not in memory:
             first = np.array(rule.beta_0 * data.norm2())
             memory = {"X": Z, "W": _multiplier(product, Z), "beta": first, "distances": np.empty(0)}
         distances = np.append(memory["distances"], linalg.projection_distance(memory["X"], Z))
-        beta, distances = rule.next(float(memory["beta"]), distances)
-        V = _solve(product, memory, lambda V: beta * (Z @ (Z.T @ V)), steps=steps, tol=tol)
+        beta, distances = rule.next_penalty(float(memory["beta"]), distances)
+        V = _top_eigenspace(product, memory, lambda V: beta * (Z @ (Z.T @ V)), steps=steps, tol=tol)
         W = _multiplier(product, V)
         along = V.T @ Z
         Y = beta * (V @ along) - V @ (W.T @ Z) - W @ along
@@ -431,7 +432,7 @@ class FAPS(Iterative[FAPSState]):
     def server(self, state: FAPSState, total: Arrays, answered: frozenset[int]) -> FAPSState:
         Z = linalg.orth(total["Y"])
         # If the sum lacks full rank, `orth` fills Z up with arbitrary columns, which do not count as movement.
-        moved = state.movement.add(state.Z, linalg.spanning(total["Y"]))
+        moved = state.movement.add(state.Z, linalg.spanning_basis(total["Y"]))
         sines = (*state.sines, moved.newest)[-2 * _GUARD_ROUNDS :]  # the number of sines that `next_guard` needs
         measure = moved.newest
         if state.papers:
@@ -446,7 +447,7 @@ class FAPS(Iterative[FAPSState]):
             progress=progress,
             sines=sines,
             size=float(np.abs(total["Y"]).max()),
-            past=state.past.after(Z),
+            past=state.past.after_round(Z),
         )
         if state.guarded:
             return replace(state, guard=next_guard(state.guard, sines, progress.rounds))
@@ -472,7 +473,7 @@ class FAPS(Iterative[FAPSState]):
             return ""
         last = float(model.values[model.k - 1])
         penalty = self.beta_0 * float(model.values[0])
-        share = pace(last, model.next_value, penalty=penalty)
+        share = speed_relative_to_ssi(last, model.next_value, penalty=penalty)
         if share >= 1.0:
             return ""
         return f"; with these eigenvalues faps is at best {share:.2g} times as fast as ssi: ssi and krylov are faster"
@@ -489,10 +490,10 @@ class FAPS(Iterative[FAPSState]):
         return state.Z
 
     def finish(self, state: FAPSState, model: Model) -> Model:
-        return replace(model, basis=state.Z, product=None, beside=state.past.beside(state.Z))
+        return replace(model, basis=state.Z, product=None, beside=state.past.direction_outside(state.Z))
 
 
-def pace(last: float, following: float | None, *, penalty: float) -> float:
+def speed_relative_to_ssi(last_value: float, next_value: float | None, *, penalty: float) -> float:
     """Return an upper bound on the speed of FAPS relative to SSI: ln(1 + g / b) / ln(l_k / l_(k+1)).
 
     Speeds are compared by the number of rounds, and g = l_k - l_(k+1). If l_(k+1) is unknown, the limit
@@ -507,15 +508,15 @@ def pace(last: float, following: float | None, *, penalty: float) -> float:
     penalty : float
         b, the sum of the clients' penalties. It is 0.15 l_1 for the paper's first penalties and similar clients.
     """
-    if following is None or following >= last:
-        return last / penalty
+    if next_value is None or next_value >= last_value:
+        return last_value / penalty
     # If the rows span no further direction, the next eigenvalue is only rounding error.
-    following = max(following, float(np.finfo(float).eps) * last)
-    gained, ratio = (last - following) / penalty, last / following
+    next_value = max(next_value, float(np.finfo(float).eps) * last_value)
+    gained, ratio = (last_value - next_value) / penalty, last_value / next_value
     return float(np.log1p(gained) / np.log(ratio))
 
 
-def _products(data: LocalData, steps: int) -> Callable[[Array], Array]:
+def _product_function(data: LocalData, steps: int) -> Callable[[Array], Array]:
     """Return a function that maps V to C_i V, prepared for the number of calls in a round with these inner steps."""
 
     def product(V: Array) -> Array:
@@ -530,7 +531,7 @@ def _multiplier(product: Callable[[Array], Array], X: Array) -> Array:
     return np.asarray(X @ (X.T @ CX) - CX)
 
 
-def _solve(
+def _top_eigenspace(
     product: Callable[[Array], Array], memory: Arrays, hold: Callable[[Array], Array], *, steps: int, tol: float
 ) -> Array:
     """Return the top eigenspace of C_i + XW' + WX' + P, by subspace iteration from X.

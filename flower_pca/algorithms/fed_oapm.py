@@ -1,6 +1,6 @@
 """FedOAPM: the power method on a noisy sum, for clients that send at the same time over the air.
 
-`linalg.Power` implements the iteration, and trackers use it, too. This module adds Ritz values, which
+`linalg.PowerIteration` implements the iteration, and trackers use it, too. This module adds Ritz values, which
 follow from an orthonormal block at no cost, and a stopping rule. It raises an error if blocks grow too
 large between two QR factorizations.
 """
@@ -15,10 +15,10 @@ import numpy as np
 
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.linalg import Array, Power
-from flower_pca.core.algorithm import Iterative, Progress, ritz_round, stirred
-from flower_pca.core.hidden import Traces
-from flower_pca.core.kinds import BLOCK, Ask, Kind, Part
+from flower_pca.base.linalg import Array, PowerIteration
+from flower_pca.core.algorithm import Iterative, Progress, mixed_with_other_directions, ritz_step
+from flower_pca.core.hidden import RandomTraces
+from flower_pca.core.kinds import BLOCK, ArrayRule, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, Arrays
 from flower_pca.rows.local import LocalData
@@ -45,15 +45,15 @@ class FedOAPMState:
         for example from an earlier run. Otherwise None.
     """
 
-    power: Power
+    power: PowerIteration
     k: int
     progress: Progress
     value: float = 0.0
     last: float = 0.0
-    traces: Traces | None = None
+    traces: RandomTraces | None = None
 
     @property
-    def number(self) -> int:
+    def columns_used(self) -> int:
         """The number of columns that the result uses. It is at least k.
 
         The last column is not used, because it serves only to estimate the gap in the spectrum.
@@ -121,7 +121,7 @@ class FedOAPM(Iterative[FedOAPMState]):
     """
 
     name: ClassVar[str] = "fed_oapm"
-    asks: ClassVar[Mapping[str, Ask]] = {"U": BLOCK}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {"U": BLOCK}
     over_air: ClassVar[bool] = True
     products_only: ClassVar[bool] = True
     by_power: ClassVar[bool] = True
@@ -145,15 +145,15 @@ class FedOAPM(Iterative[FedOAPMState]):
         if not isinstance(k, int):
             k = model.columns.shape[1] - 1
         U, product, traces = model.columns, model.product, None
-        if model.unproven and k < U.shape[1]:
-            traces = Traces.begin(U, k)
-        elif model.unproven:
-            U, product = stirred(U, model, self.tol), None
+        if model.may_miss_directions and k < U.shape[1]:
+            traces = RandomTraces.begin(U, k)
+        elif model.may_miss_directions:
+            U, product = mixed_with_other_directions(U, model, self.tol), None
         progress = replace(Progress.begin(self.tol, model), sure=traces is None)
-        state = FedOAPMState(Power.of(U), k, progress, traces=traces)
+        state = FedOAPMState(PowerIteration.start_from(U), k, progress, traces=traces)
         if product is None:
             return state
-        return self._measure(state, product, rounds=0)
+        return self._state_after_product(state, product, rounds=0)
 
     def broadcast(self, state: FedOAPMState) -> Arrays:
         return {"U": state.power.block}
@@ -171,7 +171,7 @@ class FedOAPM(Iterative[FedOAPMState]):
         return {"Y": data.matmat(arrays["U"])}, memory
 
     def server(self, state: FedOAPMState, total: Arrays, answered: frozenset[int]) -> FedOAPMState:
-        return self._measure(state, total["Y"], rounds=1)
+        return self._state_after_product(state, total["Y"], rounds=1)
 
     def unsent(self, state: FedOAPMState) -> Array:
         # Between two QRs, the block is not orthonormal.
@@ -185,7 +185,7 @@ class FedOAPM(Iterative[FedOAPMState]):
         return {**super().metrics(state), "lambda_1": state.value}
 
     def finish(self, state: FedOAPMState, model: Model) -> Model:
-        U, product, p = state.power.U, state.power.product, state.number
+        U, product, p = state.power.U, state.power.product, state.columns_used
         leading = U[:, :p]
         others = U[:, p:]
         model = replace(model, basis=leading, product=None, beside=others, beside_product=None)
@@ -193,7 +193,7 @@ class FedOAPM(Iterative[FedOAPMState]):
             return model
         return replace(model, product=product[:, :p], beside_product=product[:, p:])
 
-    def _measure(self, state: FedOAPMState, Y: Array, *, rounds: int) -> FedOAPMState:
+    def _state_after_product(self, state: FedOAPMState, Y: Array, *, rounds: int) -> FedOAPMState:
         power, progress, traces = state.power, state.progress, state.traces
         value, last = state.value, state.last
         # If the block is orthonormal, its product yields Ritz values and residuals.
@@ -202,12 +202,12 @@ class FedOAPM(Iterative[FedOAPMState]):
                 # A QR keeps the order of the columns, so a large direction in the last column would never be
                 # among the components. A Rayleigh-Ritz step moves this direction forward.
                 _, Z, Y, _ = linalg.rayleigh_ritz(power.block, Y)
-                traces = traces.along(power.block.T @ Z, state.k)
+                traces = traces.in_ritz_coordinates(power.block.T @ Z, state.k)
                 power = replace(power, block=Z)
-            p = state.number
+            p = state.columns_used
             block = power.block[:, :p]
             product = Y[:, :p]
-            values, _, _, progress = ritz_round(block, product, state.k, progress, rounds=rounds)
+            values, _, _, progress = ritz_step(block, product, state.k, progress, rounds=rounds)
             power = replace(power, U=power.block)
             value, last = float(values[0]), float(values[state.k - 1])
         else:
@@ -224,6 +224,6 @@ class FedOAPM(Iterative[FedOAPMState]):
         after = power.step(Y, self.qr_every)
         if traces is not None and after.inside == 0:
             # The eigenvalue is raised to the number of products since the last orthonormal block.
-            traces = traces.times(after.block.T @ Y, last**self.qr_every)
-            progress = replace(progress, sure=not traces.hide)
+            traces = traces.after_product(after.block.T @ Y, last**self.qr_every)
+            progress = replace(progress, sure=not traces.may_hide_direction)
         return FedOAPMState(after, state.k, progress, value, last, traces)

@@ -1,10 +1,10 @@
 """Krylov: federated block Lanczos with Rayleigh-Ritz, the default algorithm. The method is this package's own.
 
 The server keeps a basis Q, and a small matrix H that represents the products of C with Q. After every
-message, `_absorb` extends Q and H, solves the small eigenproblem, calls `_judge` for the number of
-components and their error, and computes the next block. Two methods handle special cases. `_certain`
-decides whether an eigenvalue may still be hidden. `_fresh` adds random columns if such an eigenvalue is
-possible, or if the Krylov space cannot grow.
+message, `_state_after_product` extends Q and H, solves the small eigenproblem, calls `_wanted_count_and_residual` for
+the number of components and their error, and computes the next block. Two methods handle special cases. `_is_certain`
+decides whether an eigenvalue may still be hidden. `_next_block` adds random columns if such an eigenvalue is possible,
+or if the Krylov space cannot grow.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.base.shown import shown
 from flower_pca.core.algorithm import Algorithm, Iterative, Progress
-from flower_pca.core.hidden import LARGER, overlap
-from flower_pca.core.kinds import BLOCK, Ask, Kind, Part
+from flower_pca.core.hidden import LARGER, random_overlap
+from flower_pca.core.kinds import BLOCK, ArrayRule, Kind, Part
 from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
@@ -60,14 +60,14 @@ class Basis:
         # The memory layout affects the rounding of products, so columns from a checkpoint get the same layout.
         object.__setattr__(self, "columns", np.asfortranarray(self.columns))
 
-    def add(self, block: Array, most: int) -> Basis:
+    def add(self, block: Array, max_columns: int) -> Basis:
         """Return the basis extended by a block. `most` is the maximum number of columns of a basis."""
         d, m = self.columns.shape
         end = m + block.shape[1]
         reserved = self.__dict__.get("reserved")
         # If this basis was extended before, the memory after its last column is already in use.
         if reserved is None or reserved.used != m or end > reserved.array.shape[1]:
-            reserved = _Reserved(np.empty((d, max(end, most)), order="F"))
+            reserved = _Reserved(np.empty((d, max(end, max_columns)), order="F"))
             reserved.array[:, :m] = self.columns
         # The copy converts row order to column order. A few rows at a time fit into the processor's cache.
         for i in range(0, d, _ROWS):
@@ -78,7 +78,7 @@ class Basis:
         object.__setattr__(longer, "reserved", reserved)
         return longer
 
-    def beside(self, S: Array) -> Array:
+    def copy_next_to_columns(self, S: Array) -> Array:
         """Return a copy of S in column order that is valid until a block is added.
 
         If possible, the copy uses memory reserved for later columns, because allocation takes longer than copying.
@@ -90,9 +90,9 @@ class Basis:
         copy[:] = S
         return copy
 
-    def turned(self, W: Array) -> Basis:
+    def rotated(self, W: Array) -> Basis:
         """Return the basis with the columns Q W, where Q are the columns of this basis."""
-        return Basis(linalg.times(self.columns, W))
+        return Basis(linalg.product_in_memory_order(self.columns, W))
 
 
 @dataclass
@@ -155,7 +155,7 @@ class KrylovState:
         """The number m of columns of Q."""
         return int(self.Q.columns.shape[1])
 
-    def widened(self, block: Array) -> KrylovState:
+    def with_block(self, block: Array) -> KrylovState:
         """Return the state that sends this block next. H already has rows for the block's first columns."""
         more = self.size + block.shape[1] - len(self.H)
         return replace(self, block=block, H=np.pad(self.H, ((0, more), (0, 0))))
@@ -163,7 +163,7 @@ class KrylovState:
     def product(self, W: Array) -> Array:
         """Return C Q W, which is known from H without a message."""
         turned = self.H @ W
-        product = linalg.times(self.Q.columns, turned[: self.size])
+        product = linalg.product_in_memory_order(self.Q.columns, turned[: self.size])
         product += self.block @ turned[self.size :]
         return np.ascontiguousarray(product)
 
@@ -173,14 +173,14 @@ class KrylovState:
         off[: self.size] -= W * values
         return linalg.column_norms(np.vstack([off, self.lost[:, None] * W]))
 
-    def beside_tol(self, residuals: Array, values: Array) -> Array:
+    def relative_to_sampling_error(self, residuals: Array, values: Array) -> Array:
         """Return the residuals, scaled so that a residual within the sampling error is at most tol."""
         if not self.sampling or not values[0] > 0.0:
             return residuals
         may_be = self.sampling * np.maximum(values[: len(residuals)], 0.0) / (self.progress.tol * float(values[0]))
         return np.asarray(residuals / np.maximum(may_be, 1.0))
 
-    def cut(self, values: Array, W: Array) -> KrylovState:
+    def thick_restart(self, values: Array, W: Array) -> KrylovState:
         """Return the state whose basis is Q W (thick restart). B stays, because it is orthogonal to all of Q."""
         off = self.H @ W
         ends = off[self.size :]
@@ -191,9 +191,9 @@ class KrylovState:
         # The random columns are dropped, because their part outside the new basis is unknown. They no longer matter
         # after the many rounds that precede a cut.
         random = np.empty((len(T), 0))
-        return replace(self, Q=self.Q.turned(W), H=np.vstack([T, ends]), T=T, lost=lost, random=random)
+        return replace(self, Q=self.Q.rotated(W), H=np.vstack([T, ends]), T=T, lost=lost, random=random)
 
-    def hides(self, values: Array, W: Array) -> bool:
+    def may_hide_eigenvalue(self, values: Array, W: Array) -> bool:
         """Return whether T's eigenvectors may have missed an eigenvalue of C above the k-th Ritz value.
 
         For an eigenvector v of C with eigenvalue a and a Ritz pair (theta, u), v'(C u - theta u) = (a -
@@ -207,7 +207,7 @@ class KrylovState:
         off = np.vstack([(self.H @ W)[self.size :], self.lost[:, None] * W])[:, k:]
         known = (off / (a - values[k:])) @ (W[:, k:].T @ self.random)
         d, p = len(self.block), self.random.shape[1]
-        return float(np.linalg.norm(known, 2)) >= overlap(d, p) if known.size else False
+        return float(np.linalg.norm(known, 2)) >= random_overlap(d, p) if known.size else False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,7 +272,7 @@ class Krylov(Iterative[KrylovState]):
     """
 
     name: ClassVar[str] = "krylov"
-    asks: ClassVar[Mapping[str, Ask]] = {"B": BLOCK}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {"B": BLOCK}
     over_air: ClassVar[bool] = True
     products_only: ClassVar[bool] = True
     fixed_set: ClassVar[bool] = True
@@ -288,7 +288,7 @@ class Krylov(Iterative[KrylovState]):
             _ = replace(self, tol=_SMALLEST_TOL)  # This checks the other parameters.
             return
         if self.oversample == AUTO:
-            _ = self.narrow  # This checks the other parameters.
+            _ = self.with_narrow_blocks  # This checks the other parameters.
         elif isinstance(got := self.oversample, str):
             raise ConfigError(
                 f'oversample of krylov is {shown(got)}, but it must be a whole number or "{AUTO}". Use 2.',
@@ -306,38 +306,38 @@ class Krylov(Iterative[KrylovState]):
             return _SMALLEST_TOL
         return float(self.tol)
 
-    def of_columns(self, d: int) -> Self:
+    def with_column_count(self, d: int) -> Self:
         """Return the algorithm with the `tol` that it uses for this many columns."""
         if self.tol is None and d > _MANY_COLUMNS:
             return replace(self, tol=AUTO)
         return self
 
     def verify(self, model: Model) -> Status | None:
-        return super(Krylov, self.of_columns(model.d)).verify(model)
+        return super(Krylov, self.with_column_count(model.d)).verify(model)
 
-    def allowed(self, model: Model) -> Array:
-        bounds = super().allowed(model)
+    def allowed_residuals(self, model: Model) -> Array:
+        bounds = super().allowed_residuals(model)
         if self.tol != AUTO or model.values is None:
             return bounds
         values = np.maximum(model.values[: model.k], 0.0)
         first = max(float(model.values[0]), np.finfo(float).tiny)
-        return np.asarray(np.maximum(bounds, _sampling(model) * values / first))
+        return np.asarray(np.maximum(bounds, _sampling_error(model) * values / first))
 
     @property
-    def narrow(self) -> Krylov:
+    def with_narrow_blocks(self) -> Krylov:
         """The algorithm with blocks as narrow as in the opening."""
         if self.oversample != AUTO:
             return self
         return replace(self, oversample=_NARROW)
 
-    def under_noise(self, *, private: bool, over_air: bool, known: bool) -> tuple[Algorithm[Any], str]:
+    def under_noise(self, *, private: bool, over_air: bool, columns_known: bool) -> tuple[Algorithm[Any], str]:
         """Return the algorithm with narrow blocks, and the reason, or "" if its blocks are already narrow.
 
         Wide blocks would carry more noise.
         """
-        if self.narrow is self:
+        if self.with_narrow_blocks is self:
             return self, ""
-        return self.narrow, f"krylov uses narrow blocks, as always {noise_of(private)}"
+        return self.with_narrow_blocks, f"krylov uses narrow blocks, as always {source_of_noise(private)}"
 
     @property
     def alternative(self) -> str:
@@ -351,16 +351,16 @@ class Krylov(Iterative[KrylovState]):
 
     def width(self, n_components: int | float) -> int:
         if self.oversample == AUTO:
-            return self.narrow.width(n_components)
+            return self.with_narrow_blocks.width(n_components)
         return super().width(n_components)
 
-    def settle(self, model: Model) -> tuple[Krylov, str]:
+    def choose_algorithm(self, model: Model) -> tuple[Krylov, str]:
         """Return the algorithm with the block width that d columns allow, and a note on this width, or ""."""
         if self.oversample != AUTO:
             return self, ""
         own = self.width(model.n_components)
         if model.declined:
-            return self.narrow, (
+            return self.with_narrow_blocks, (
                 f"krylov uses blocks of {labels.count(own, 'column')}, because a client declines wider blocks. "
                 f"{model.declined}"
             )
@@ -378,25 +378,25 @@ class Krylov(Iterative[KrylovState]):
         if not isinstance(k, int):
             k, fraction = Z.shape[1], k
         # Under masks, the block after a restart is completely random.
-        warm = model.unproven and not (model.restarts > 0 and model.summed)
+        warm = model.may_miss_directions and not (model.restarts > 0 and model.summed)
         state = KrylovState(
             Q=Basis(np.empty((model.d, 0))),
             H=np.empty((Z.shape[1], 0)),
             T=np.empty((0, 0)),
             lost=np.empty(0),
             block=Z,
-            progress=Progress.begin(self.of_columns(model.d).tolerance, model),
+            progress=Progress.begin(self.with_column_count(model.d).tolerance, model),
             warm=warm,
             fraction=fraction,
             k=k,
             trace=model.trace,
             seed=model.seed,
             random=np.eye(Z.shape[1])[:, k:] if warm and fraction is None else np.empty((Z.shape[1], 0)),
-            sampling=_sampling(model) if self.of_columns(model.d).tol == AUTO else 0.0,
+            sampling=_sampling_error(model) if self.with_column_count(model.d).tol == AUTO else 0.0,
         )
         if model.product is None:
             return state
-        return self._absorb(state, model.product, rounds=0)
+        return self._state_after_product(state, model.product, rounds=0)
 
     def broadcast(self, state: KrylovState) -> Arrays:
         return {"B": state.block}
@@ -410,7 +410,7 @@ class Krylov(Iterative[KrylovState]):
         return {"S": data.matmat(arrays["B"])}, memory
 
     def server(self, state: KrylovState, total: Arrays, answered: frozenset[int]) -> KrylovState:
-        return self._absorb(state, total["S"], rounds=1)
+        return self._state_after_product(state, total["S"], rounds=1)
 
     def rounding_allowed(self, state: KrylovState) -> float:
         # No rounding error is allowed while random columns must reveal hidden directions. The eigenvalues of these
@@ -424,7 +424,7 @@ class Krylov(Iterative[KrylovState]):
         if state.block.shape[1] == 0:
             tol = max(state.progress.tol, state.progress.error)
             state = replace(state, progress=replace(state.progress, tol=tol))
-        status = super(Krylov, self.of_columns(len(state.block))).status(state)
+        status = super(Krylov, self.with_column_count(len(state.block))).status(state)
         if status is None or status.outcome is not Outcome.CONVERGED or not state.sampling:
             return status
         finer = option("tol", 1e-8)
@@ -438,7 +438,7 @@ class Krylov(Iterative[KrylovState]):
         # For a small matrix, `eigh_leading` returns all eigenvectors.
         _, W = linalg.eigh_leading(state.T, state.k + self.oversample)
         W = W[:, : state.k + self.oversample]
-        basis, turn = linalg.polished(linalg.times(state.Q.columns, W))
+        basis, turn = linalg.newton_orthonormalized_qr(linalg.product_in_memory_order(state.Q.columns, W))
         return replace(model, basis=np.ascontiguousarray(basis), product=state.product(np.linalg.solve(turn.T, W.T).T))
 
     def restart(self, model: Model) -> Array:
@@ -453,18 +453,18 @@ class Krylov(Iterative[KrylovState]):
         known = model.columns[:, : model.k]
         return np.hstack([known, noise / np.sqrt(model.d)])
 
-    def _absorb(self, state: KrylovState, S: Array, *, rounds: int) -> KrylovState:
+    def _state_after_product(self, state: KrylovState, S: Array, *, rounds: int) -> KrylovState:
         widest = self._widest_basis(state)
         basis = state.Q.add(state.block, widest)
         Q = basis.columns
         # C is symmetric, so H already contains the part of S along the older columns, up to rounding.
         known = state.H[state.size :].T
         own = state.block.T @ S
-        T = linalg.blocks(state.T, known, known.T, own)
-        first = linalg.about_norm2(T)
+        T = linalg.block_matrix(state.T, known, known.T, own)
+        first = linalg.approximate_norm2(T)
         since = int(np.argmax(np.append(known.any(axis=1), True)))
         # The copy has column order like the basis, because BLAS is then faster.
-        rest = basis.beside(S)
+        rest = basis.copy_next_to_columns(S)
         linalg.subtract(rest, Q[:, since:], np.vstack([known[since:], own]))
         block, off, along = linalg.next_block(rest, Q, first, skew=_SKEW * state.progress.tol, T=T)
         # `off` is an error in the answer, mostly a rounding error. If `off` were added to the symmetric matrix T, it
@@ -485,37 +485,37 @@ class Krylov(Iterative[KrylovState]):
             lost = linalg.column_norms(rest - Q @ off - block @ along)
         block = np.ascontiguousarray(block)
         del rest  # While the basis is cut, two bases are in memory, so other large arrays are freed first.
-        H = linalg.blocks(state.H, inside, np.zeros((len(along), state.size)), along)
+        H = linalg.block_matrix(state.H, inside, np.zeros((len(along), state.size)), along)
         random = np.pad(state.random, ((0, Q.shape[1] - len(state.random)), (0, 0)))
         state = replace(state, Q=basis, H=H, T=T, lost=np.append(state.lost, lost), block=block, random=random)
         looked_at = len(values) if behind else state.k
         residuals = state.residuals(values[:looked_at], W[:, :looked_at])
         if state.fraction is not None:
             bound = state.progress.tol * max(float(values[0]), 0.0)
-            small = state.beside_tol(residuals, values) <= bound
+            small = state.relative_to_sampling_error(residuals, values) <= bound
             state = replace(state, converged=int(np.argmin(np.append(small, False))))
             widest = self._widest_basis(state)
             some = widest // 2
-        k, error = self._judge(state, values, residuals)
+        k, error = self._wanted_count_and_residual(state, values, residuals)
         # The direction of an error in the block is arbitrary. So C changes the size of the error about as much as the
         # size of a random block, for example of the first block.
         p = S.shape[1]
-        sizes = (linalg.length(H[:, :p]) / np.sqrt(max(p, 1)), linalg.column_norms(S).max(initial=0.0))
+        sizes = (linalg.frobenius_norm(H[:, :p]) / np.sqrt(max(p, 1)), linalg.column_norms(S).max(initial=0.0))
         reach = linalg.column_norms(W[Q.shape[1] - p :, :k]).max(initial=0.0) * max(sizes) / first
-        if error <= state.progress.tol * first and not self._certain(state, values, k):
+        if error <= state.progress.tol * first and not self._is_certain(state, values, k):
             error = np.inf
             last = float(values[k - 1])
             # The random columns may find an eigenvalue that belongs to the first k. So from now on (warm=True), the
             # residuals behind the first k are checked, too.
             state = replace(state, warm=True, probe=(float(k), last))
-            state = state.widened(self._fresh(state, state.k + 2))
+            state = state.with_block(self._next_block(state, state.k + 2))
         # Here the space is invariant, but it does not contain the wanted fraction of the variance.
         elif block.shape[1] == 0 and not np.isfinite(error):
-            state = state.widened(self._fresh(state, state.k + 2))
+            state = state.with_block(self._next_block(state, state.k + 2))
         # This check needs all Ritz vectors of T, so it must precede the cut.
-        hides = state.warm and state.fraction is None and state.hides(values, W)
+        hides = state.warm and state.fraction is None and state.may_hide_eigenvalue(values, W)
         if state.size + state.block.shape[1] > widest:
-            state = state.cut(values[:some], W[:, :some])
+            state = state.thick_restart(values[:some], W[:, :some])
         gain = float(values[:k].sum())
         progress = state.progress.step(error / first, gain=gain, rounds=rounds)
         progress = replace(progress, sure=not hides)
@@ -534,7 +534,7 @@ class Krylov(Iterative[KrylovState]):
         return int(min(max(bytes_allow, _FEWEST * width, 2 * found + more), d))
 
     @staticmethod
-    def _certain(state: KrylovState, values: Array, k: int) -> bool:
+    def _is_certain(state: KrylovState, values: Array, k: int) -> bool:
         """Return whether no eigenvalue above the k-th can be hidden from Q.
 
         A block of p columns finds p copies of a multiple eigenvalue, which is enough for k <= p. If a
@@ -552,7 +552,7 @@ class Krylov(Iterative[KrylovState]):
         return same or state.trace - float(values.sum()) <= last
 
     @staticmethod
-    def _fresh(state: KrylovState, most: int) -> Array:
+    def _next_block(state: KrylovState, most: int) -> Array:
         """Return the next block, extended by up to `most` random columns that are orthogonal to all known columns."""
         Q, block = state.Q.columns, state.block
         known = Q.shape[1] + block.shape[1]
@@ -570,7 +570,7 @@ class Krylov(Iterative[KrylovState]):
         return np.hstack([block, linalg.orth(less(linalg.orth(less(random))))])
 
     @staticmethod
-    def _judge(state: KrylovState, values: Array, residuals: Array) -> tuple[int, float]:
+    def _wanted_count_and_residual(state: KrylovState, values: Array, residuals: Array) -> tuple[int, float]:
         """Return the number of wanted components, and the largest residual that matters."""
         k = state.k
         if state.fraction is not None:
@@ -579,7 +579,7 @@ class Krylov(Iterative[KrylovState]):
             if found is None and len(values) < len(state.block):
                 return k, np.inf
             k = found or len(values)
-        sizes = state.beside_tol(residuals, values)
+        sizes = state.relative_to_sampling_error(residuals, values)
         if not state.warm:
             return k, float(sizes[:k].max())
         # After a warm start, an eigenvalue within theta_j +- residual_j may belong to the first k.
@@ -604,15 +604,15 @@ class WideKrylov(Krylov):
         # If the block is empty, the space is already invariant.
         if more <= 0 or state.block.shape[1] == 0:
             return state
-        return state.widened(self._fresh(state, more))
+        return state.with_block(self._next_block(state, more))
 
 
-def _sampling(model: Model) -> float:
+def _sampling_error(model: Model) -> float:
     """Return the relative error below which an eigenvalue counts as exact, because its sampling error is larger."""
     return _SAMPLING_SHARE * float(np.sqrt(2.0 / max(model.n, 1)))
 
 
-def noise_of(private: bool) -> str:
+def source_of_noise(private: bool) -> str:
     """Return words that name the source of the noise on answers."""
     if private:
         return "with dp, because the budget is divided before columns are known"

@@ -1,7 +1,7 @@
 """LocalPower: several local power steps between two messages.
 
 In rounds with several steps, the server aligns all answers with the answer from the client that has the
-most rows, and sums the aligned answers (`_align`). A round with one step equals a round of SSI. `q`
+most rows, and sums the aligned answers (`_aligned_sum`). A round with one step equals a round of SSI. `q`
 returns the number of local steps in the next round.
 """
 
@@ -15,10 +15,17 @@ import numpy as np
 
 from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
-from flower_pca.core.algorithm import Iterative, Movement, Progress, ritz_round, scaled_up, stirred
-from flower_pca.core.kinds import BLOCK, FLAG, ROWS, STEPS, Ask, Kind, Part
+from flower_pca.core.algorithm import (
+    Iterative,
+    Progress,
+    SubspaceMovement,
+    mixed_with_other_directions,
+    ritz_step,
+    scale_up_to_all_rows,
+)
+from flower_pca.core.kinds import BLOCK, FLAG, ROWS, STEPS, ArrayRule, Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Merge, Stack, add, stack
+from flower_pca.core.stage import Arrays, Merge, Stack, add_answer, stack_answer
 from flower_pca.rows.local import LocalData
 
 
@@ -34,7 +41,7 @@ class LocalPowerState:
     Y: Array | None
     k: int
     n: int
-    movement: Movement
+    movement: SubspaceMovement
     progress: Progress
     again: bool = False
 
@@ -92,7 +99,7 @@ class LocalPower(Iterative[LocalPowerState]):
     """
 
     name: ClassVar[str] = "local_power"
-    asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK, "steps": STEPS, "aligned": FLAG}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {"Z": BLOCK, "steps": STEPS, "aligned": FLAG}
     basic: ClassVar[bool] = True
     products_only: ClassVar[bool] = True
     by_power: ClassVar[bool] = True
@@ -120,20 +127,20 @@ class LocalPower(Iterative[LocalPowerState]):
         return max(1, self.local_steps >> (state.progress.rounds // self.halve_every))
 
     def start(self, model: Model) -> LocalPowerState:
-        Z, k = stirred(model.power_start(), model, self.tol), model.n_components
+        Z, k = mixed_with_other_directions(model.power_start(), model, self.tol), model.n_components
         if not isinstance(k, int):
             k = Z.shape[1]
         progress = Progress.begin(self.tol, model)
-        if model.again and model.product is not None and self.decay:
+        if model.is_repetition and model.product is not None and self.decay:
             known = LocalPowerState(
-                model.columns, model.columns, None, k, model.units, Movement(), progress, again=True
+                model.columns, model.columns, None, k, model.number_of_units, SubspaceMovement(), progress, again=True
             )
-            return self._measured(known, model.product, rounds=0)
-        return LocalPowerState(Z, Z, None, k, model.units, Movement(), progress)
+            return self._state_after_product(known, model.product, rounds=0)
+        return LocalPowerState(Z, Z, None, k, model.number_of_units, SubspaceMovement(), progress)
 
     def broadcast(self, state: LocalPowerState) -> Arrays:
         steps = np.array(self.q(state))
-        return {"Z": state.block, "steps": steps, "aligned": np.array(self._stacks(state))}
+        return {"Z": state.block, "steps": steps, "aligned": np.array(self._needs_single_answers(state))}
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
@@ -155,21 +162,21 @@ class LocalPower(Iterative[LocalPowerState]):
         return up, memory
 
     def merging(self, state: LocalPowerState) -> Merge:
-        if self._stacks(state):
-            return stack
-        return add
+        if self._needs_single_answers(state):
+            return stack_answer
+        return add_answer
 
     def server(self, state: LocalPowerState, total: Any, answered: frozenset[int]) -> LocalPowerState:
         if self.q(state) == 1:
-            return self._measured(state, scaled_up(total, "Y", state.n), rounds=1)
-        if self._stacks(state):
-            Y = self._align(total)
+            return self._state_after_product(state, scale_up_to_all_rows(total, "Y", state.n), rounds=1)
+        if self._needs_single_answers(state):
+            Y = self._aligned_sum(total)
         else:
             # The sum is not scaled to all rows, because only its span is used.
             Y = total["Y"]
         Z = linalg.orth(Y)
         # If Y lacks rank, `orth` fills Z up with arbitrary columns, which do not count as movement.
-        moved = state.movement.add(state.block, linalg.spanning(Y))
+        moved = state.movement.add(state.block, linalg.spanning_basis(Y))
         progress = state.progress.step(moved.remaining, moved.newest)
         # While q > 1, neither a small error nor a lack of progress ends the run, because q will still fall.
         if self.decay:
@@ -177,18 +184,18 @@ class LocalPower(Iterative[LocalPowerState]):
         return replace(state, block=Z, Z=Z, Y=None, movement=moved, progress=progress)
 
     @staticmethod
-    def _measured(state: LocalPowerState, Y: Array, *, rounds: int) -> LocalPowerState:
+    def _state_after_product(state: LocalPowerState, Y: Array, *, rounds: int) -> LocalPowerState:
         """Return the state after the product Y of C and the block has arrived."""
-        _, Z, CZ, progress = ritz_round(state.block, Y, state.k, state.progress, rounds=rounds)
+        _, Z, CZ, progress = ritz_step(state.block, Y, state.k, state.progress, rounds=rounds)
         return replace(state, block=linalg.orth(CZ), Z=Z, Y=CZ, progress=progress)
 
     def finish(self, state: LocalPowerState, model: Model) -> Model:
         return replace(model, basis=state.Z, product=state.Y)
 
-    def _stacks(self, state: LocalPowerState) -> bool:
+    def _needs_single_answers(self, state: LocalPowerState) -> bool:
         return self.q(state) > 1 and self.align != "none"
 
-    def _align(self, answers: Stack) -> Array:
+    def _aligned_sum(self, answers: Stack) -> Array:
         """Return sum C_i X_i O_i, in which O_i aligns X_i with the block of the client that has the most rows."""
         largest = max(answers.values(), key=lambda reply: int(reply["n"]))
         base = largest["X"].astype(np.float64)

@@ -15,10 +15,10 @@ import numpy as np
 from flower_pca.algorithms.one_shot import Average, OneShotState
 from flower_pca.base import linalg
 from flower_pca.base.history import ANSWERED, Outcome, Status
-from flower_pca.base.linalg import Array, median, of_points, of_spans
-from flower_pca.core.kinds import BLOCK, ROWS, Ask, Kind, Part
+from flower_pca.base.linalg import Array, median_of_points, median_of_spans, weighted_median
+from flower_pca.core.kinds import BLOCK, ROWS, ArrayRule, Kind, Part
 from flower_pca.core.model import Model, Weights
-from flower_pca.core.stage import Arrays, Merge, Stack, Stage, stack
+from flower_pca.core.stage import Arrays, Merge, Stack, Stage, stack_answer
 from flower_pca.rows.local import LocalData
 
 
@@ -88,27 +88,27 @@ class MedianPCA(Average):
         return MedianState(width, width, counted=model.counted or Weights())
 
     def merging(self, state: OneShotState) -> Merge:
-        return stack
+        return stack_answer
 
     def server(self, state: OneShotState, total: Stack, answered: frozenset[int]) -> MedianState:
         assert isinstance(state, MedianState)
         bases = [reply["V"] for reply in total.values()]
-        weights = state.counted.of(total)
-        a = of_spans(bases, weights)
+        weights = state.counted.weights_of(total)
+        a = median_of_spans(bases, weights)
         # M is the product of `stacked` and its transpose.
         weighted = [V * np.sqrt(part) for V, part in zip(bases, a, strict=True)]
         stacked = np.hstack(weighted)
-        U = linalg.leading(stacked, min(2 * state.width, len(stacked)))
+        U = linalg.leading_left_vectors(stacked, min(2 * state.width, len(stacked)))
         projected = [(V.T @ U) ** 2 for V in bases]
         inside = np.stack([squares.sum(axis=0) for squares in projected])
         # A stable sort keeps ties in the order of the eigenvalues of M.
-        order = np.argsort(-median(inside, weights), kind="stable")
+        order = np.argsort(-weighted_median(inside, weights), kind="stable")
         # The closing stage computes the gap in the spectrum from one additional direction.
         Z = np.ascontiguousarray(U[:, order[: state.width + 1]])
         found = Z[:, : state.width]
         # If the rows of a client do not vary, the client sends no column, and its angle counts as 0.
         angles = [linalg.principal_angles(found, V).max(initial=0.0) for V in bases]
-        return replace(state, Z=Z, spread=float(median(np.array(angles), weights)))
+        return replace(state, Z=Z, spread=float(weighted_median(np.array(angles), weights)))
 
     def status(self, state: OneShotState) -> Status | None:
         if state.Z is None:
@@ -122,7 +122,7 @@ class MedianPCA(Average):
 
 
 @dataclass(frozen=True)
-class MediansState:
+class MedianVariancesState:
     """The state of the closing stage.
 
     Attributes
@@ -150,7 +150,7 @@ class MediansState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Medians(Stage[MediansState]):
+class MedianVariances(Stage[MedianVariancesState]):
     """Order the components by the median of the clients' variances along each component, and report this median.
 
     The components are rotated within their span to the Ritz vectors that follow from the geometric median
@@ -161,18 +161,18 @@ class Medians(Stage[MediansState]):
     """
 
     name: ClassVar[str] = "medians"
-    asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {"Z": BLOCK}
     fixed_set: ClassVar[bool] = True
     products_only: ClassVar[bool] = True
 
-    def start(self, model: Model) -> MediansState:
+    def start(self, model: Model) -> MedianVariancesState:
         known = [model.columns]
         if model.beside is not None:
             known.append(model.beside)
         weights = model.counted or Weights()
-        return MediansState(np.hstack(known), model.columns.shape[1], weights)
+        return MedianVariancesState(np.hstack(known), model.columns.shape[1], weights)
 
-    def broadcast(self, state: MediansState) -> Arrays:
+    def broadcast(self, state: MedianVariancesState) -> Arrays:
         return {"Z": state.Z}
 
     @staticmethod
@@ -183,23 +183,23 @@ class Medians(Stage[MediansState]):
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         return {"n": np.array(data.n), "Y": data.matmat(arrays["Z"])}, memory
 
-    def merging(self, state: MediansState) -> Merge:
-        return stack
+    def merging(self, state: MedianVariancesState) -> Merge:
+        return stack_answer
 
-    def server(self, state: MediansState, total: Stack, answered: frozenset[int]) -> MediansState:
+    def server(self, state: MedianVariancesState, total: Stack, answered: frozenset[int]) -> MedianVariancesState:
         replies = total.values()
         images = np.stack([reply["Y"] / float(reply["n"]) for reply in replies])
-        weights = state.counted.of(total)
+        weights = state.counted.weights_of(total)
         flat = images.reshape(len(images), -1)
-        Y = np.tensordot(of_points(flat, weights), images, axes=1)
+        Y = np.tensordot(median_of_points(flat, weights), images, axes=1)
         return replace(state, weights=weights, moments=state.Z.T @ images, Y=Y)
 
-    def status(self, state: MediansState) -> Status | None:
+    def status(self, state: MedianVariancesState) -> Status | None:
         if state.Y is None:
             return None
         return ANSWERED
 
-    def finish(self, state: MediansState, model: Model) -> Model:
+    def finish(self, state: MedianVariancesState, model: Model) -> Model:
         assert state.Y is not None
         assert state.moments is not None
         assert state.weights is not None
@@ -211,7 +211,7 @@ class Medians(Stage[MediansState]):
         # Each row of `own` contains the variances of one client along Z.
         own = np.einsum("ji,njk,ki->ni", turn, state.moments[:, :p, :p], turn)
         # Rounding may make a variance of 0 negative.
-        values = np.maximum(median(own, state.weights), 0.0)
+        values = np.maximum(weighted_median(own, state.weights), 0.0)
         order = np.argsort(-values, kind="stable")
         # The medians belong to means over a client's rows, but a model holds sums over all rows.
         Z, Y = (np.ascontiguousarray(a[:, order]) for a in (Z, n * Y))
@@ -222,5 +222,5 @@ class Medians(Stage[MediansState]):
         if known.k < p:
             following = float(values[known.k])
         elif state.Z.shape[1] > p:
-            following = float(n * median(state.moments[:, p, p], state.weights))
+            following = float(n * weighted_median(state.moments[:, p, p], state.weights))
         return replace(known, next_value=following)

@@ -19,7 +19,7 @@ from flower_pca.base.errors import OTHER_CLIENT, ProtocolError
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array, SideBySide
 from flower_pca.core.algorithm import Algorithm
-from flower_pca.core.kinds import FLAG, ROW_WIDTH, Ask, Kind, Part
+from flower_pca.core.kinds import FLAG, ROW_WIDTH, ArrayRule, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Merge
 from flower_pca.rows.local import LocalData
@@ -51,7 +51,7 @@ class OneShotState:
 class Average(Algorithm[OneShotState]):
     """The base class of averages: clients send local eigenpairs, and the server computes the SVD of their stack."""
 
-    asks: ClassVar[Mapping[str, Ask]] = {"rank": ROW_WIDTH, "weighted": FLAG}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {"rank": ROW_WIDTH, "weighted": FLAG}
     weighted: ClassVar[bool] = False  # whether eigenvectors are weighted by the local eigenvalues
 
     def start(self, model: Model) -> OneShotState:
@@ -71,7 +71,7 @@ class Average(Algorithm[OneShotState]):
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        V, values = data.top(int(arrays["rank"]))
+        V, values = data.leading_eigenpairs(int(arrays["rank"]))
         if not arrays["weighted"]:
             return {"V": V}, memory
         return {"V": V, "S": values / data.n}, memory
@@ -93,20 +93,20 @@ class Average(Algorithm[OneShotState]):
             )
 
     def merging(self, state: OneShotState) -> Merge:
-        return self._gather
+        return self._stack_with
 
-    def _gather(self, total: SideBySide | None, client: int, reply: Arrays) -> SideBySide:
+    def _stack_with(self, total: SideBySide | None, client: int, reply: Arrays) -> SideBySide:
         """Return the stack of columns extended by one answer. The server thus keeps no separate answers."""
         total = total or SideBySide()
         total.add(reply["V"] * np.sqrt(reply["S"]) if self.weighted else reply["V"])
         return total
 
     def server(self, state: OneShotState, total: Any, answered: frozenset[int]) -> OneShotState:
-        stack = total.whole()
+        stack = total.matrix()
         # One additional column shows the gap in the spectrum. If the stack has too few columns, `leading` would add
         # an arbitrary column, which would not show the gap.
         beside = stack.shape[1] > state.width and len(stack) > state.width
-        return replace(state, Z=linalg.leading(stack, state.width + beside))
+        return replace(state, Z=linalg.leading_left_vectors(stack, state.width + beside))
 
     def status(self, state: OneShotState) -> Status | None:
         if state.Z is None:

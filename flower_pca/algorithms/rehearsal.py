@@ -59,7 +59,7 @@ def rounds_by_errors(state: KrylovState) -> float:
 def rehearse(algorithm: Krylov, state: KrylovState, model: Model, *, most: int) -> int:
     """Return the number of further rounds of a run on the estimated spectrum, at most `most`."""
     d, p = state.block.shape
-    values = _spectrum(state, p)[:, None]
+    values = _estimated_spectrum(state, p)[:, None]
     block = linalg.orth(linalg.random_block(d, p, state.seed + 1))
     there = replace(model, basis=block, product=values * block, trace=float(values.sum()), rounds=0)
     run = algorithm.start(there)
@@ -68,7 +68,7 @@ def rehearse(algorithm: Krylov, state: KrylovState, model: Model, *, most: int) 
     return max(len(run.errors) - len(state.errors), 0)
 
 
-def _spectrum(state: KrylovState, p: int) -> Array:
+def _estimated_spectrum(state: KrylovState, p: int) -> Array:
     """Estimate all d eigenvalues from the basis, largest first."""
     values, W = linalg.eigh_descending(state.T)
     d = len(state.block)

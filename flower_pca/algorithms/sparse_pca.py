@@ -140,35 +140,35 @@ class SparsePCA(AsksForProduct, Iterative[SparseState]):
             return begun
         _, Z, Y, _ = linalg.rayleigh_ritz(Z, model.product)
         started = replace(begun, block=Z[:, : model.k])
-        return self._measure(started, Y[:, : model.k], rounds=0)
+        return self._state_after_product(started, Y[:, : model.k], rounds=0)
 
     def broadcast(self, state: SparseState) -> Arrays:
         return {"Z": state.block}
 
     def server(self, state: SparseState, total: Arrays, answered: frozenset[int]) -> SparseState:
-        return self._measure(state, total["Y"], rounds=1)
+        return self._state_after_product(state, total["Y"], rounds=1)
 
     def finish(self, state: SparseState, model: Model) -> Model:
         Z, Y = state.Z, state.Y
         # If the run has ended early, components may still have more columns than requested.
-        if Y is None or (np.count_nonzero(Z, axis=0) > self._sizes(Z)).any():
-            Z, Y = largest(state.block, self._sizes(Z)), None
+        if Y is None or (np.count_nonzero(Z, axis=0) > self._column_counts(Z)).any():
+            Z, Y = keep_largest(state.block, self._column_counts(Z)), None
             Z = Z / linalg.column_norms(Z)
         return replace(model, basis=Z, product=Y)
 
-    def _sizes(self, Z: Array) -> Array:
+    def _column_counts(self, Z: Array) -> Array:
         each = np.broadcast_to(self.cardinality, Z.shape[1])
         return np.asarray(np.minimum(each, len(Z)))
 
-    def _measure(self, state: SparseState, Y: Array, *, rounds: int) -> SparseState:
+    def _state_after_product(self, state: SparseState, Y: Array, *, rounds: int) -> SparseState:
         """Return the state after the product of C and the block has arrived."""
         X = state.block
-        sizes = np.maximum(self._sizes(Y), state.most)
+        sizes = np.maximum(self._column_counts(Y), state.most)
         G, variances = deflate(X, Y)
-        step = largest(G, sizes)
+        step = keep_largest(G, sizes)
         first = max(float(variances[0]), np.finfo(float).tiny)
         error = np.inf
-        if state.most <= self._sizes(Y).max():
+        if state.most <= self._column_counts(Y).max():
             # In earlier rounds, components have more columns than requested, so their residuals are not residuals of
             # the requested components.
             error = float(linalg.column_norms(step - X * variances).max()) / first
@@ -176,8 +176,8 @@ class SparsePCA(AsksForProduct, Iterative[SparseState]):
         # A component is gone if the earlier components leave no variance for it.
         gone = lengths <= _NOTHING * first
         # np.where evaluates both branches, so neither may divide by 0.
-        block = np.where(gone, largest(X, sizes), step / np.where(gone, 1.0, lengths))
-        # The columns from `largest` are shorter than 1, so they are scaled again.
+        block = np.where(gone, keep_largest(X, sizes), step / np.where(gone, 1.0, lengths))
+        # The columns from `keep_largest` are shorter than 1, so they are scaled again.
         block = block / linalg.column_norms(block)
         progress = state.progress.step(error, rounds=rounds)
         return replace(state, block=block, Z=X, Y=Y, most=state.most // 2, progress=progress)
@@ -199,7 +199,7 @@ def deflate(X: Array, Y: Array) -> tuple[Array, Array]:
     return G, variances
 
 
-def largest(G: Array, sizes: Array) -> Array:
+def keep_largest(G: Array, sizes: Array) -> Array:
     """Return G with all entries set to 0, except the largest `sizes[j]` entries of each column j.
 
     If several entries have the same absolute value, the first of them are kept.

@@ -19,9 +19,9 @@ import numpy as np
 
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
-from flower_pca.core.algorithm import Iterative, Progress, ritz_round, stirred
-from flower_pca.core.hidden import Traces
-from flower_pca.core.kinds import BLOCK, ROWS, Ask, Kind, Part
+from flower_pca.core.algorithm import Iterative, Progress, mixed_with_other_directions, ritz_step
+from flower_pca.core.hidden import RandomTraces
+from flower_pca.core.kinds import BLOCK, ROWS, ArrayRule, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
@@ -58,12 +58,12 @@ class Averaging:
     rows: float = 0.0
     block: Array | None = None
 
-    def after(
-        self, total: Arrays, answered: frozenset[int], *, known: Callable[[], Array] | None, n: int, stale: int
+    def after_round(
+        self, total: Arrays, answered: frozenset[int], *, known_product: Callable[[], Array] | None, n: int, stale: int
     ) -> tuple[Averaging, Array]:
         """Return the average after one more round, and the best estimate of C Z over all n rows.
 
-        `known` returns an estimate of C Z from earlier rounds. It is a function, because the estimate takes as
+        `known_product` returns an estimate of C Z from earlier rounds. It is a function, because the estimate takes as
         much memory as a block. `stale` is the number of rounds since the error last fell. Averaging begins when
         `stale` reaches a limit.
         """
@@ -72,15 +72,16 @@ class Averaging:
             again = self.again + 1
         else:
             again = 0
-        if known is None or rows >= n or again >= _SAME_ROUNDS or not (self.rounds or stale >= _STALE_ROUNDS):
+        if known_product is None or rows >= n or again >= _SAME_ROUNDS or not (self.rounds or stale >= _STALE_ROUNDS):
             Y = total["Y"]
             return Averaging(who, again), Y if rows == n else np.asarray(Y * (n / rows))
         now = replace(self, who=who, again=again, rounds=self.rounds + 1)
         before = self.rows or float(n)
-        # `known` is scaled to all n rows, but the average contains unscaled sums, over `before` rows on average.
-        past = (1.0 - now.share) * known() * (before / n)
-        Y = past + now.share * total["Y"]
-        rows = (1.0 - now.share) * before + now.share * rows
+        # `known_product` is scaled to all n rows, but the average contains unscaled sums, over `before` rows on
+        # average.
+        past = (1.0 - now.latest_weight) * known_product() * (before / n)
+        Y = past + now.latest_weight * total["Y"]
+        rows = (1.0 - now.latest_weight) * before + now.latest_weight * rows
         return replace(now, rows=rows), np.asarray(Y * (n / rows))
 
     def with_block(self, block: Array) -> Averaging:
@@ -91,11 +92,11 @@ class Averaging:
             return replace(self, block=block)
         # Two bases of the same span may differ by a rotation, and could cancel each other in the average.
         turned = self.block @ linalg.procrustes(self.block, block)
-        mixed = (1.0 - self.share) * turned + self.share * block
+        mixed = (1.0 - self.latest_weight) * turned + self.latest_weight * block
         return replace(self, block=linalg.orth(mixed))
 
     @property
-    def share(self) -> float:
+    def latest_weight(self) -> float:
         """The weight of the latest round in the average."""
         return min(_FIRST_WEIGHT, _LATER_WEIGHT / self.rounds)
 
@@ -115,9 +116,9 @@ class SSIState:
     n: int
     progress: Progress
     averaged: Averaging = field(default_factory=Averaging)
-    traces: Traces | None = None
+    traces: RandomTraces | None = None
 
-    def known(self) -> Array:
+    def known_product(self) -> Array:
         """Return an estimate of the product of C and the block, from the known product of C and Z.
 
         The estimate is the product of C and the projection of the block onto the span of Z.
@@ -172,7 +173,7 @@ class SSI(Iterative[SSIState]):
     """
 
     name: ClassVar[str] = "ssi"
-    asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {"Z": BLOCK}
     over_air: ClassVar[bool] = True
     products_only: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
@@ -185,15 +186,15 @@ class SSI(Iterative[SSIState]):
         if not isinstance(k, int):
             k = Z.shape[1]
         product, traces = model.product, None
-        if model.unproven and k < Z.shape[1]:
-            traces = Traces.begin(Z, k)
-        elif model.unproven:
-            Z, product = stirred(Z, model, self.tol), None
+        if model.may_miss_directions and k < Z.shape[1]:
+            traces = RandomTraces.begin(Z, k)
+        elif model.may_miss_directions:
+            Z, product = mixed_with_other_directions(Z, model, self.tol), None
         progress = replace(Progress.begin(self.tol, model), sure=traces is None)
-        state = SSIState(Z, Z, None, k, model.units, progress, traces=traces)
+        state = SSIState(Z, Z, None, k, model.number_of_units, progress, traces=traces)
         if product is None:
             return state
-        return measure(state, product, rounds=0)
+        return state_after_product(state, product, rounds=0)
 
     def broadcast(self, state: SSIState) -> Arrays:
         return {"Z": state.block}
@@ -207,9 +208,9 @@ class SSI(Iterative[SSIState]):
         return {"Y": data.matmat(arrays["Z"]), "n": np.array(data.n)}, memory
 
     def server(self, state: SSIState, total: Arrays, answered: frozenset[int]) -> SSIState:
-        known, stale = None if state.Y is None else state.known, state.progress.stale
-        averaged, Y = state.averaged.after(total, answered, known=known, n=state.n, stale=stale)
-        state = measure(state, Y, rounds=1)
+        known, stale = None if state.Y is None else state.known_product, state.progress.stale
+        averaged, Y = state.averaged.after_round(total, answered, known_product=known, n=state.n, stale=stale)
+        state = state_after_product(state, Y, rounds=1)
         return replace(state, averaged=averaged.with_block(state.block))
 
     def unsent(self, state: SSIState) -> Array:
@@ -225,11 +226,13 @@ class SSI(Iterative[SSIState]):
         return replace(model, basis=Z, product=state.Y @ (state.Z.T @ Z))
 
 
-def measure(state: SSIState, Y: Array, *, rounds: int) -> SSIState:
+def state_after_product(state: SSIState, Y: Array, *, rounds: int) -> SSIState:
     """Return the state with the Ritz vectors, the error and the next block, given the product Y of C and the block."""
-    values, Z, CZ, progress = ritz_round(state.block, Y, state.k, state.progress, rounds=rounds)
+    values, Z, CZ, progress = ritz_step(state.block, Y, state.k, state.progress, rounds=rounds)
     block, traces = linalg.orth(CZ), state.traces
     if traces is not None:
-        traces = traces.along(state.block.T @ Z, state.k).times(block.T @ CZ, float(values[state.k - 1]))
-        progress = replace(progress, sure=not traces.hide)
+        traces = traces.in_ritz_coordinates(state.block.T @ Z, state.k).after_product(
+            block.T @ CZ, float(values[state.k - 1])
+        )
+        progress = replace(progress, sure=not traces.may_hide_direction)
     return replace(state, block=block, Z=Z, Y=CZ, progress=progress, traces=traces)

@@ -77,7 +77,7 @@ def clusters(rho: Array, n_clusters: int, *, seed: int = 0) -> Array:
     """
     rho = _checked_distances(rho)
     checks.integer("n_clusters", n_clusters, least=1, most=len(rho))
-    with errors.requires("scikit-learn", "to cluster"):
+    with errors.requiring("scikit-learn", "to cluster"):
         from sklearn.cluster import KMeans
     A = (1.0 - rho**2) ** 2
     np.fill_diagonal(A, 0.0)
@@ -139,7 +139,7 @@ def shares(result: PersonalResult, shards: Sequence[Any] | None) -> Shares | Non
     return Shares(clients, shared, np.maximum(without - rest, 0.0), rest)
 
 
-def spaces(result: PersonalResult) -> tuple[Sequence[str | int], list[Array]]:
+def local_bases(result: PersonalResult) -> tuple[Sequence[str | int], list[Array]]:
     """Return the clients whose own components are known, and these components.
 
     Clients are given by key if their own components are in `local`. Otherwise the components that nodes have sent are

@@ -80,11 +80,11 @@ def intervals(result: PCAResult, level: float | str = 0.95) -> Intervals:
     """
     from scipy import special
 
-    checks.number("level", share := checks.share(level), least=1e-6, most=1.0 - 1e-6, remedy="Try 0.95.")
+    checks.number("level", share := checks.parse_share(level), least=1e-6, most=1.0 - 1e-6, remedy="Try 0.95.")
     errors, off = result.loading_errors_, result.variance_errors_
     if errors is None or off is None:
         raise ConfigError("The result has no standard errors. Run again with standard_errors=True.")
-    freedom = max(result.n_samples_ - facts.clients(result.history), 1)
+    freedom = max(result.n_samples_ - facts.number_of_clients(result.history), 1)
     times = float(special.stdtrit(freedom, 0.5 + 0.5 * float(share)))
     bound = times * errors * _bias_correction(result)[:, None]
     components, variances = result.components_, result.explained_variance_
@@ -108,11 +108,17 @@ def _bias_correction(result: PCAResult) -> Array:
 
     biased = every(v)
     bias = [
-        np.sum(biased[j] * other / _gaps(biased[j], other)) / n for j, other in enumerate(_variances_without(biased, k))
+        np.sum(biased[j] * other / _gaps_to_others(biased[j], other)) / n
+        for j, other in enumerate(_variances_without(biased, k))
     ]
     unbiased = every(np.maximum(v - bias, 0.0))
     with_bias, without = (
-        np.array([np.sum(u[j] * other / _gaps(u[j], other) ** 2) for j, other in enumerate(_variances_without(u, k))])
+        np.array(
+            [
+                np.sum(u[j] * other / _gaps_to_others(u[j], other) ** 2)
+                for j, other in enumerate(_variances_without(u, k))
+            ]
+        )
         for u in (biased, unbiased)
     )
     ratio = np.divide(without, with_bias, out=np.ones(k), where=with_bias > 0.0)
@@ -124,7 +130,7 @@ def _variances_without(variances: Array, k: int) -> list[Array]:
     return [np.delete(variances, j) for j in range(k)]
 
 
-def _gaps(variance: float, others: Array) -> Array:
+def _gaps_to_others(variance: float, others: Array) -> Array:
     """Return the differences between a variance and the other variances. Small differences are raised to a minimum."""
     gaps = variance - others
     least = max(_LEAST_GAP * variance, float(np.finfo(np.float64).tiny))

@@ -79,7 +79,7 @@ def covariance(result: PCAResult) -> Array:
     In the frame, it is Z (L - s I) Z' + s I, with the components Z, their variances L and the noise variance s.
     """
     noise = result.noise_variance_
-    return _in_units(result, np.maximum(result.axes[1] - noise, 0.0), noise, _units(result))
+    return _in_units(result, np.maximum(result.axes[1] - noise, 0.0), noise, _units_of_columns(result))
 
 
 def precision(result: PCAResult) -> Array:
@@ -91,7 +91,7 @@ def precision(result: PCAResult) -> Array:
         If the covariance has no inverse, because the variance is 0 in some direction.
     """
     variances, weight = _positive_variances(result)
-    return _in_units(result, 1.0 / variances - weight, weight, 1.0 / _units(result))
+    return _in_units(result, 1.0 / variances - weight, weight, 1.0 / _units_of_columns(result))
 
 
 def log_likelihood(result: PCAResult, X: object) -> Array:
@@ -106,9 +106,9 @@ def log_likelihood(result: PCAResult, X: object) -> Array:
     Z, d, rest = result.axes[0], result.n_features_in_, 0.0
     if weight:
         rest = (d - result.n_components_) * np.log(weight)
-    log_volume = float(np.log(variances).sum() - rest + 2.0 * np.log(_units(result)).sum())
+    log_volume = float(np.log(variances).sum() - rest + 2.0 * np.log(_units_of_columns(result)).sum())
     distances = []
-    for block in result._data(X).dense():
+    for block in result._rows_in_frame(X).dense():
         block = block.astype(np.float64, copy=False)
         scores = block @ Z
         left_out = block - scores @ Z.T
@@ -144,7 +144,7 @@ def _in_units(result: PCAResult, beyond: Array, noise: float, units: Array) -> A
     return np.asarray((Z * beyond) @ Z.T + np.diag(noise * units**2))
 
 
-def _units(result: PCAResult) -> Array:
+def _units_of_columns(result: PCAResult) -> Array:
     if result.scale_ is None:
         return np.ones(result.n_features_in_)
     return result.scale_

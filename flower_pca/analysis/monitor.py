@@ -35,15 +35,15 @@ import numpy as np
 from flower_pca.analysis import quantiles
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.labels import clean
+from flower_pca.base.labels import clean_name
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.base.shown import brief
 from flower_pca.names.columns import enumeration
 from flower_pca.names.table import Table
-from flower_pca.results.facts import names_of
+from flower_pca.results.facts import column_names
 from flower_pca.results.pca import PCAResult
-from flower_pca.results.projection import shrinkage
+from flower_pca.results.projection import shrinkage_factors
 from flower_pca.rows.adjusted import hat_root
 from flower_pca.rows.covariates import SITE
 from flower_pca.stages import downdate, histograms
@@ -113,7 +113,7 @@ class Anomaly:
     @property
     def because(self) -> str:
         """The columns with the largest contributions and their shares, as text."""
-        return _in_words(self.largest)
+        return _columns_in_words(self.largest)
 
 
 class Monitor:
@@ -150,7 +150,7 @@ class Monitor:
         variances = variances * (max(result.n_samples_ - 1, 1) / self._free)
         self._total = float(result.total_variance_) * (max(result.n_samples_ - 1, 1) / self._free)
         self._axis_variances = variances
-        self._all = max(histograms.meaningful(variances), 1)
+        self._all = max(histograms.count_meaningful(variances), 1)
         self._k = min(self._all, n_components or self._all)
         if variances[0] <= 0.0:
             raise ConfigError(
@@ -183,12 +183,12 @@ class Monitor:
             If `in_run` is set and the components are not eigenvectors of the covariance of all rows, because the
             components without a row are then unknown.
         """
-        parts = list(self._left_out(X) if in_run else self._distances(X))
+        parts = list(self._leave_one_out(X) if in_run else self._distances(X))
         return RowScores(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     def contributions(self, X: Any) -> tuple[Array, Array]:
         """Return the contribution of each column to T2 and to SPE of each row of X, (n, d) each."""
-        parts = [self._contributions(block) for block in self._blocks(X)]
+        parts = [self._contributions(block) for block in self._row_blocks(X)]
         t2, spe = (np.concatenate(column) for column in zip(*parts, strict=True))
         return t2, spe
 
@@ -216,27 +216,27 @@ class Monitor:
             If the result does not have what this source of limits needs.
         """
         limits = self._limits(level, source, trained=trained)
-        if words := words_of_strangers(self._result, sites):
+        if words := warning_of_unknown_sites(self._result, sites):
             return replace(limits, words=f"{limits.words}; {words}")
         return limits
 
     def _limits(self, level: float | str, source: str | None, *, trained: bool) -> Limits:
         most = 1.0 - 2.0**-20
-        checks.number("level", share := checks.share(level), least=1e-6, most=most, remedy="Try 0.99.")
+        checks.number("level", share := checks.parse_share(level), least=1e-6, most=most, remedy="Try 0.99.")
         if source is None:
-            source = "theory" if self._counts is None else "clients"
+            source = "theory" if self._usable_histograms is None else "clients"
         checks.choice("source", source, SOURCES)
         if source == "theory":
             return self._limits_from_theory(float(share), trained=trained)
-        if self._counts is None:
+        if self._usable_histograms is None:
             remedy = f"Use {option('source', 'theory')}."
             raise ConfigError(
                 f"Limits from the clients need a run with {option('monitor', True)}, and a Monitor of all its "
                 f"components. {remedy}"
             )
-        t2, spe = (quantiles.limit(counts, float(share)) for counts in self._counts)
-        words = self._words_of_counts(self._counts, float(share))
-        return Limits(float(share), t2 * self._k, max(spe * self._rest, self._floor), words)
+        t2, spe = (quantiles.limit_at(counts, float(share)) for counts in self._usable_histograms)
+        words = self._words_of_counts(self._usable_histograms, float(share))
+        return Limits(float(share), t2 * self._k, max(spe * self._residual_variance, self._lowest_spe_limit), words)
 
     def anomalies(self, sites: Any, limits: Limits, *, top: int = 3) -> list[Anomaly]:
         """Return the rows beyond a limit, with an entry for each statistic, and the columns that contribute most.
@@ -261,11 +261,13 @@ class Monitor:
     def because(self, X: Any, statistic: str, *, top: int = 3) -> str:
         """Return the columns that contribute most to "T2" or "SPE" of the single row in X, as text."""
         t2, spe = self.contributions(X)
-        return _in_words(_largest(t2[0] if statistic == "T2" else spe[0], names_of(self._result), top))
+        return _columns_in_words(
+            _largest_columns(t2[0] if statistic == "T2" else spe[0], column_names(self._result), top)
+        )
 
     def _anomalies_at(self, site: Any, X: Any, limits: Limits, top: int) -> Iterator[Anomaly]:
-        start, names = 0, names_of(self._result)
-        for block in self._blocks(X):
+        start, names = 0, column_names(self._result)
+        for block in self._row_blocks(X):
             scored = RowScores(*histograms.distances(block, self._Z, self._variances))
             rows = np.flatnonzero(scored.beyond(limits))
             # Contributions take as much memory as the rows, so they are computed only for rows that are reported.
@@ -274,7 +276,7 @@ class Monitor:
                 pairs = (("T2", scored.t2[row], limits.t2, t2[i]), ("SPE", scored.spe[row], limits.spe, spe[i]))
                 for statistic, value, limit, shares in pairs:
                     if value > limit:
-                        largest = _largest(shares, names, top)
+                        largest = _largest_columns(shares, names, top)
                         yield Anomaly(site, start + int(row), statistic, float(value), float(limit), largest)
             start += len(block)
 
@@ -298,9 +300,9 @@ class Monitor:
 
     def _distances(self, X: Any) -> Iterator[tuple[Array, Array]]:
         """Return an iterator over T2 and SPE of the rows of X, block by block."""
-        return (histograms.distances(block, self._Z, self._variances) for block in self._blocks(X))
+        return (histograms.distances(block, self._Z, self._variances) for block in self._row_blocks(X))
 
-    def _left_out(self, X: Any) -> Iterator[tuple[Array, Array]]:
+    def _leave_one_out(self, X: Any) -> Iterator[tuple[Array, Array]]:
         """Return an iterator over T2 and SPE of rows of the run, each scored by components fitted without this row."""
         result = self._result
         if not result.is_pooled or result.n_samples_ < 3:
@@ -308,27 +310,27 @@ class Monitor:
                 "Rows of the run can be scored with in_run=True only if the components are eigenvectors of the "
                 "covariance of at least 3 rows. Leave out in_run=True."
             )
-        data, removed = result._data(X), result.adjusted_degrees_
+        data, removed = result._rows_in_frame(X), result.adjusted_degrees_
         values, total = self._axis_variances[: self._all] * self._free, self._total * self._free
         rows, hat = result.n_samples_ - int(result.centered) - removed, None
         if result.covariate_inverse_ is not None:
             by_site = SITE in result.config["adjust"]
             hat = hat_root(data, result.covariate_inverse_, data.n if by_site else result.n_samples_)
-        without = downdate.Downdate(
+        without = downdate.LeaveOneOut(
             W=np.ascontiguousarray(result.axes[0][:, : self._all], dtype=np.float64),
             values=np.asarray(values, dtype=np.float64),
             k=self._k,
             mean_rest=histograms.mean_rest(total, values, rows, result.n_features_in_),
             n=result.n_samples_,
             centered=result.centered,
-            rescaled=self._rescaled(),
+            rescaled=self._rescaled_columns(),
             hat=hat,
             removed=removed,
         )
-        around = downdate.neighbors(np.concatenate([without.scores(block) for block in data.dense()]))
+        around = downdate.dependent_neighbors(np.concatenate([without.scores(block) for block in data.dense()]))
         return without.distances(data.dense(), around)
 
-    def _rescaled(self) -> Array | None:
+    def _rescaled_columns(self) -> Array | None:
         """Return a mask of the columns that the run scaled by their standard deviations, or None if there are none."""
         result = self._result
         if result.config.get("scale") != "std" or not result.centered:
@@ -339,22 +341,22 @@ class Monitor:
         scores = X @ self._Z
         return ((scores / np.sqrt(self._variances)) @ self._Z.T) ** 2, (X - scores @ self._Z.T) ** 2
 
-    def _blocks(self, X: Any) -> Iterator[Array]:
-        blocks = self._result._data(X).dense()
+    def _row_blocks(self, X: Any) -> Iterator[Array]:
+        blocks = self._result._rows_in_frame(X).dense()
         return (np.asarray(block, dtype=np.float64) for block in blocks)
 
     @property
-    def _counts(self) -> Array | None:
+    def _usable_histograms(self) -> Array | None:
         """The histograms of T2 and SPE if all components of the result are in use, else None."""
         return self._result.histograms_ if self._k == self._all else None
 
     @property
-    def _rest(self) -> float:
+    def _residual_variance(self) -> float:
         """The total variance outside the components in use."""
         return max(self._total - float(self._variances.sum()), 0.0)
 
     @property
-    def _floor(self) -> float:
+    def _lowest_spe_limit(self) -> float:
         """The minimum of the limit of SPE, which is above the SPE that rounding errors alone can cause."""
         return downdate.ROUNDING * self._total
 
@@ -378,7 +380,7 @@ class Monitor:
         factors = None
         if not trained and self._result.shrinkage_ is not None:
             rows, columns = n - int(self._result.centered) - removed, self._result.n_features_in_
-            factors = shrinkage(self._variances, self._rest, rows=rows, columns=columns)
+            factors = shrinkage_factors(self._variances, self._residual_variance, rows=rows, columns=columns)
         if trained:
             whose = "the run's own"
             t2 = self._free * (1.0 - 1.0 / about) * special.betaincinv(k / 2.0, free / 2.0, level)
@@ -388,9 +390,9 @@ class Monitor:
         if factors is not None:
             t2 *= float(np.mean(factors**2))
         spe, assumed = self._limit_of_spe(level, factors)
-        if factors is not None and self._rest > self._floor:
+        if factors is not None and self._residual_variance > self._lowest_spe_limit:
             left = self._total - float(np.sum(factors**2 * self._variances))
-            spe *= (1.0 + 1.0 / about) * left / self._rest
+            spe *= (1.0 + 1.0 / about) * left / self._residual_variance
         words = f"theory for {whose} rows with a normal distribution{assumed}"
         if not trained and n < _PER_COLUMN_BY_THEORY * self._result.n_features_in_:
             words += "; a guess, because there are few rows for this many columns"
@@ -401,7 +403,7 @@ class Monitor:
                 "; new rows of a site with few rows exceed the limits more often, because its location and scale are "
                 "uncertain"
             )
-        return Limits(level, float(t2), max(spe, self._floor), words)
+        return Limits(level, float(t2), max(spe, self._lowest_spe_limit), words)
 
     def _limit_of_spe(self, level: float, factors: Array | None) -> tuple[float, str]:
         """Return the limit of SPE by Box's approximation g chi2(h), and the assumption behind this limit as text.
@@ -417,8 +419,8 @@ class Monitor:
             directions = min(self._result.n_samples_ - int(self._result.centered), directions)
         count = directions - self._k - len(known)
         s1, s2, assumed = float(known.sum()), float(np.sum(known**2)), ""
-        unknown = self._rest - s1
-        if unknown > self._floor and count > 0:
+        unknown = self._residual_variance - s1
+        if unknown > self._lowest_spe_limit and count > 0:
             s1, s2 = s1 + unknown, s2 + unknown**2 / count
             if count > 1:
                 assumed = f", with the same variance in each of {count:,} remaining directions"
@@ -428,13 +430,13 @@ class Monitor:
         return float(g * 2.0 * special.gammaincinv(h / 2.0, level)), assumed
 
 
-def words_of_strangers(result: PCAResult, sites: Iterable[Any]) -> str:
+def warning_of_unknown_sites(result: PCAResult, sites: Iterable[Any]) -> str:
     """Return the part of a sentence that names the sites which took no part in the run.
 
     Return "" if all sites took part, or if the names of the run's sites are not known.
     """
     known = {*result.site_names.values()}
-    others = [site for site in sites if isinstance(site, str) and clean(site) not in known]
+    others = [site for site in sites if isinstance(site, str) and clean_name(site) not in known]
     if not known or not others:
         return ""
     return (
@@ -443,12 +445,12 @@ def words_of_strangers(result: PCAResult, sites: Iterable[Any]) -> str:
     )
 
 
-def _largest(contributions: Array, names: Sequence[str], top: int) -> tuple[tuple[str, float], ...]:
+def _largest_columns(contributions: Array, names: Sequence[str], top: int) -> tuple[tuple[str, float], ...]:
     """Return the names of the columns that contribute most, with the share of each column."""
     order = np.argsort(-contributions, kind="stable")[:top]
     total = float(contributions.sum()) or 1.0
     return tuple((names[j], float(contributions[j] / total)) for j in order)
 
 
-def _in_words(largest: Sequence[tuple[str, float]]) -> str:
+def _columns_in_words(largest: Sequence[tuple[str, float]]) -> str:
     return ", ".join(f"{name} {share:.0%}" for name, share in largest if share >= 0.005)

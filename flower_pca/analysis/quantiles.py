@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from flower_pca.base.linalg import Array
-from flower_pca.stages.histograms import Grid
+from flower_pca.stages.histograms import BinGrid
 
 TAIL: Final = 5  # minimum number of values above a level for a limit without extrapolation
 
@@ -30,32 +30,32 @@ def is_extended(counts: Array, level: float) -> bool:
     return bool((counts.sum() + 1.0) * (1.0 - level) < TAIL * (1.0 - 1e-9))
 
 
-def limit(counts: Array, level: float) -> float:
+def limit_at(counts: Array, level: float) -> float:
     """Return the limit that a share `level` of new values does not exceed, as a multiple of their average."""
     n = int(counts.sum())
     if not is_extended(counts, level):
-        return order(counts, math.ceil((n + 1) * level * (1.0 - 1e-12)))
+        return order_statistic(counts, math.ceil((n + 1) * level * (1.0 - 1e-12)))
     beyond = min(TAIL, (n + 1) / 2.0)
     known, place = 1.0 - beyond / (n + 1), max(math.ceil(n + 1 - beyond), 1)
-    found = order(counts, place)
+    found = order_statistic(counts, place)
     return found * _ratio_of_quantiles(counts, known, _corrected_level(level, n))
 
 
-def order(counts: Array, place: int) -> float:
+def order_statistic(counts: Array, number: int) -> float:
     """Return the order statistic number `place`, interpolated within its bin. The smallest value has number 1.
 
     Return inf for the last bin, which has no upper end.
     """
-    grid = Grid.of_counts(counts)
+    grid = BinGrid.from_counts(counts)
     below = np.cumsum(counts)
-    j = int(np.searchsorted(below, place))
+    j = int(np.searchsorted(below, number))
     if j >= grid.bins - 1:
         return float("inf")
     end = float(grid.edges[j])
     if not j:
         return end
     before = below[j] - counts[j]
-    along = (place - before) / (counts[j] + 1.0)
+    along = (number - before) / (counts[j] + 1.0)
     start = float(grid.edges[j - 1])
     return float(start * (end / start) ** along)
 
@@ -71,7 +71,7 @@ def _ratio_of_quantiles(counts: Array, known: float, level: float) -> float:
     """Return a ratio of quantiles of the Pearson III distribution: at `level`, divided by the quantile at `known`."""
     from scipy import special
 
-    edges = Grid.of_counts(counts).edges
+    edges = BinGrid.from_counts(counts).edges
     middles = np.concatenate([[0.0], np.sqrt(edges[:-1] * edges[1:]), edges[-1:]])
     shares = counts / counts.sum()
     mean = float(shares @ middles)

@@ -48,7 +48,7 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief
 from flower_pca.names.levels import source_of
-from flower_pca.results.facts import Listing, plain_names
+from flower_pca.results.facts import Listing, names_for_json
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.steps import TrackingResult
 
@@ -82,9 +82,9 @@ def varimax(A: Array, *, kaiser: bool = True) -> Array:
     if kaiser:
         lengths = np.linalg.norm(Z, axis=0)
         Z = Z / np.where(lengths > 0.0, lengths, 1.0)
-    rounds = _rounds(len(T))
+    rounds = _rounds_of_pairs(len(T))
     for _ in range(SWEEPS):
-        furthest = max(_turn(Z, T, i, j) for i, j in rounds)
+        furthest = max(_rotate_pair(Z, T, i, j) for i, j in rounds)
         if furthest == 0.0:
             return T.T
     left = f"varimax still turns by {np.rad2deg(furthest):.1g} degrees after {SWEEPS} sweeps"
@@ -95,7 +95,7 @@ def varimax(A: Array, *, kaiser: bool = True) -> Array:
     return T.T
 
 
-def _rounds(k: int) -> list[tuple[Array, Array]]:
+def _rounds_of_pairs(k: int) -> list[tuple[Array, Array]]:
     """Return all pairs i, j of k axes, in rounds in which no axis occurs twice, as in a round-robin tournament."""
     ring = list(range(k + k % 2))
     half, rounds = len(ring) // 2, []
@@ -107,7 +107,7 @@ def _rounds(k: int) -> list[tuple[Array, Array]]:
     return rounds
 
 
-def _turn(Z: Array, T: Array, i: Array, j: Array) -> float:
+def _rotate_pair(Z: Array, T: Array, i: Array, j: Array) -> float:
     """Turn rows i and j of Z, (k, d), and of T in place, to the maximum of the criterion in their planes.
 
     Return the largest angle in radians.
@@ -217,13 +217,13 @@ class Rotation:
         """A few sentences that explain the rotated axes to a reader."""
         scores = "Their scores are uncorrelated and have variance 1."
         if self.oblique:
-            scores = f"Their scores correlate: {self._pairs()}."
+            scores = f"Their scores correlate: {self._largest_correlations()}."
         return (
             f"Rotated by {self.method}: together they span the same space as the components, but none of them is the "
-            f"direction of most variance. {scores} {self._units()}"
+            f"direction of most variance. {scores} {self._sentence_on_units()}"
         )
 
-    def _units(self) -> str:
+    def _sentence_on_units(self) -> str:
         """Return a sentence about the units of the loadings."""
         scale = self.result.config.get("scale")
         if self.feature_names is not None and any(map(source_of, map(str, self.feature_names))):
@@ -237,26 +237,26 @@ class Rotation:
             return f"Loadings refer to columns divided by {_DIVISORS[scale]}."
         return "Loadings are in the units of the columns."
 
-    def _pairs(self) -> str:
+    def _largest_correlations(self) -> str:
         """Return the largest correlations of scores, as text."""
         names = self.get_feature_names_out()
         pairs = list(combinations(range(len(self.matrix)), 2))
         largest = sorted(pairs, key=lambda pair: -abs(self.correlations[pair]))[:_PAIRS]
         return ", ".join(f"{names[i]} and {names[j]} by {self.correlations[i, j]:+.2f}" for i, j in largest)
 
-    def listing(self, *, digits: int = 4) -> Listing:
+    def axes_table(self, *, digits: int = 4) -> Listing:
         """Return a table with a line for each axis, and with variances rounded to this number of significant digits."""
         checks.integer("digits", digits, least=1, most=17)
         names = labels.column_names(self.feature_names, len(self.loadings))
         shares = self.explained_variance_ratio
         columns = (self.get_feature_names_out(), self.explained_variance, shares, shares.cumsum(), self.loadings.T)
         lines = [
-            [name, f"{variance:.{digits}g}", f"{share:.2%}", f"{together:.2%}", labels.in_words(weights, names)]
+            [name, f"{variance:.{digits}g}", f"{share:.2%}", f"{together:.2%}", labels.weights_in_words(weights, names)]
             for name, variance, share, together, weights in zip(*columns, strict=True)
         ]
         return Listing(["rotated", "variance", "share", "together", "largest loadings"], lines)
 
-    def every(self) -> Listing:
+    def all_loadings(self) -> Listing:
         """Return a table of the loadings of all columns, grouped by the axis with the largest loading of a column."""
         names = labels.column_names(self.feature_names, len(self.loadings))
         sizes = np.abs(self.loadings)
@@ -266,14 +266,14 @@ class Rotation:
 
     def table(self) -> str:
         """Return the variances and the largest loadings as a plain text table, with an explanation."""
-        return f"{labels.in_columns(*self.listing())}\n{self.words}"
+        return f"{labels.text_table(*self.axes_table())}\n{self.words}"
 
     def as_json(self) -> dict[str, Any]:
         """Return all attributes except `result` as plain values."""
         return {
             "method": self.method,
             "names": self.get_feature_names_out().tolist(),
-            "feature_names": plain_names(self.result),
+            "feature_names": names_for_json(self.result),
             "loadings": self.loadings.tolist(),
             "matrix": self.matrix.tolist(),
             "correlations": self.correlations.tolist(),

@@ -44,12 +44,12 @@ class Sites:
     __repr__ = brief
 
 
-def of(result: PCAResult, shards: Sequence[Any], *, few: int = 40) -> Sites:
+def compare_sites(result: PCAResult, shards: Sequence[Any], *, few: int = 40) -> Sites:
     """Return a comparison of the sites of a run, computed from their rows. Up to `few` sites keep their order."""
-    found = [result._data(X).moments() for X in shards]
+    found = [result._rows_in_frame(X).moments() for X in shards]
     means = np.stack([m.mean for m in found])
     squares = np.stack([m.m2 for m in found])
-    seen = np.stack([np.broadcast_to(m.seen, m.mean.shape) for m in found]).astype(np.float64)
+    seen = np.stack([np.broadcast_to(m.value_counts, m.mean.shape) for m in found]).astype(np.float64)
     every = np.maximum(seen.sum(axis=0), 1.0)
     mean = (seen * means).sum(axis=0) / every
     deviation = np.sqrt((squares + seen * (means - mean) ** 2).sum(axis=0) / every)
@@ -70,7 +70,7 @@ def of(result: PCAResult, shards: Sequence[Any], *, few: int = 40) -> Sites:
     )
 
 
-class Far(NamedTuple):
+class UnusualRow(NamedTuple):
     """A row beyond a limit: T2 and SPE as multiples of their limits, and the columns that contribute most."""
 
     site: str | int
@@ -81,16 +81,16 @@ class Far(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Furthest:
+class UnusualRows:
     """The `rows` farthest beyond the `limits`, farthest first. In total, `beyond` of `of` rows are beyond a limit."""
 
     beyond: int
     of: int
     limits: Limits
-    rows: list[Far]
+    rows: list[UnusualRow]
 
 
-def furthest(result: PCAResult, shards: Sequence[Any], *, most: int = 10) -> Furthest | None:
+def most_unusual_rows(result: PCAResult, shards: Sequence[Any], *, most: int = 10) -> UnusualRows | None:
     """Return the at most `most` rows of a run that are farthest beyond the limits, or None if the result has no limits.
 
     If the limits are for new rows, each row is scored by components that are fitted without this row.
@@ -115,5 +115,5 @@ def furthest(result: PCAResult, shards: Sequence[Any], *, most: int = 10) -> Fur
     for site, row in sorted(beyond, key=lambda place: -max(times(place)))[:most]:
         X = Table.of(shards[site])[row : row + 1]
         of_t2, of_spe = times((site, row))
-        rows.append(Far(site, row, of_t2, of_spe, monitor.because(X, "T2" if of_t2 > of_spe else "SPE")))
-    return Furthest(len(beyond), sum(len(of.t2) for of in scored.values()), limits, rows)
+        rows.append(UnusualRow(site, row, of_t2, of_spe, monitor.because(X, "T2" if of_t2 > of_spe else "SPE")))
+    return UnusualRows(len(beyond), sum(len(of.t2) for of in scored.values()), limits, rows)

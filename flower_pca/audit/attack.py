@@ -71,7 +71,7 @@ def minimum_norm(U: Array, S: Array) -> Array:
     return np.asarray(S @ U.T)
 
 
-def symmetric(U: Array, S: Array) -> Array:
+def symmetric_minimum_norm(U: Array, S: Array) -> Array:
     """Return the symmetric matrix of least norm that agrees with Phi on span(U), where S = Phi U."""
     T = U.T @ S
     # The part within span(U) is in both halves, and would otherwise count twice.
@@ -79,6 +79,6 @@ def symmetric(U: Array, S: Array) -> Array:
     return np.asarray(half + half.T)
 
 
-def numbers(d: int, rank: int) -> int:
+def independent_numbers(d: int, rank: int) -> int:
     """Return the number of independent numbers about a symmetric C that follow from C U, if U has `rank` columns."""
     return d * rank - rank * (rank - 1) // 2

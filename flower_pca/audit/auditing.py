@@ -1,9 +1,9 @@
 """The function `audit`, which measures what an honest but curious server can learn from a run in this process.
 
-`_measure` runs the algorithm, and an `_Observer` keeps every message with the answers. `_leaks` reads them as pairs
-(`view`), feeds these pairs to the attack (`attack`) message by message, and compares the reconstruction with the
-clients' true moments. `_course` measures the convergence of the components. Under masks, the pairs of all clients
-are summed first.
+`_measure` runs the algorithm, and an `_Observer` keeps every message with the answers. `_leaks_of_run` reads them as
+pairs (`view`), feeds these pairs to the attack (`attack`) message by message, and compares the reconstruction with the
+clients' true moments. `_convergence_of` measures the convergence of the components. Under masks, the pairs of all
+clients are summed first.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any, Final, cast
 import numpy as np
 
 from flower_pca import assembly
-from flower_pca.audit.attack import CONDITIONS, Attack, minimum_norm, numbers, symmetric
+from flower_pca.audit.attack import CONDITIONS, Attack, independent_numbers, minimum_norm, symmetric_minimum_norm
 from flower_pca.audit.found import Audit
-from flower_pca.audit.view import Convergence, Leak, Pair, ServerView, together
+from flower_pca.audit.view import Convergence, Leak, Pair, ServerView, pair_of_sums
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
@@ -36,7 +36,7 @@ _WIDEST: Final = 5000
 
 
 @dataclass(frozen=True)
-class _Answered:
+class _MessageWithAnswers:
     """A message with the answers of the attacked clients (under masks, of all clients).
 
     `Z` is the run's estimate of the components after the message, or None if there is no estimate yet.
@@ -117,7 +117,7 @@ def audit(
             value=masked,
         )
     data = clients_of(shards, missing=False)
-    return _measure(config, data, _attack(clients, data), masked=masked, on_round=on_round)
+    return _measure(config, data, _clients_to_attack(clients, data), masked=masked, on_round=on_round)
 
 
 def _measure(
@@ -133,18 +133,18 @@ def _measure(
     here = [i for i, client in enumerate(data) if client.n]
     if d > _WIDEST:
         raise DataError(f"An audit supports at most {_WIDEST:,} columns, but these rows have {d:,}. Use fewer columns.")
-    checks.at_most(k, sum(c.n for c in data), d)
+    checks.components_available(k, sum(c.n for c in data), d)
     there = _Observer(data, here if masked else attacked, present=lambda _: here)
-    result = cast(PCAResult, drive(assembly.run(config), there, watchers=[OnRound(there.after(on_round))]))
+    result = cast(PCAResult, drive(assembly.run(config), there, watchers=[OnRound(there.recorder(on_round))]))
     grams = {i: data[i].in_frame(result.frame).gram().astype(np.float64) for i in attacked}
     matrices = (grams[i] if i in grams else data[i].in_frame(result.frame).gram() for i in here)
     C = sum(matrices, np.zeros(1))
-    leaks = _leaks(there.records, result.frame, grams, np.asarray(C) / len(here), k, masked)
-    course = _course(there.records, np.asarray(C), k)
+    leaks = _leaks_of_run(there.records, result.frame, grams, np.asarray(C) / len(here), k, masked)
+    course = _convergence_of(there.records, np.asarray(C), k)
     return Audit(config.algorithm.spec, d, len(here), k, masked, leaks, course, result)
 
 
-def _attack(clients: Sequence[int] | None, data: Sequence[LocalData]) -> list[int]:
+def _clients_to_attack(clients: Sequence[int] | None, data: Sequence[LocalData]) -> list[int]:
     chosen = [i for i, client in enumerate(data) if client.n] if clients is None else clients
     for client in chosen:
         checks.integer("Every client to attack", client, most=len(data) - 1, remedy="Name positions in shards.")
@@ -163,7 +163,7 @@ class _Observer(Shards):
 
     def __init__(self, clients: Sequence[LocalData], targets: Sequence[int], **settings: Any) -> None:
         super().__init__(clients, **settings)
-        self.records: list[_Answered] = []
+        self.records: list[_MessageWithAnswers] = []
         self._targets = frozenset(targets)
         self._replies = dict[int, Arrays]()
 
@@ -175,19 +175,19 @@ class _Observer(Shards):
                 self._replies[reply.client] = reply.arrays
             yield reply
 
-    def after(self, on_round: Callable[[Driven], None] | None) -> Callable[[Driven], None]:
+    def recorder(self, on_round: Callable[[Driven], None] | None) -> Callable[[Driven], None]:
         """Return a function to call after each message. It calls `on_round` and records the message."""
 
         def look(run: Driven) -> None:
             if on_round is not None:
                 on_round(run)
-            self.records.append(_Answered(self._message, self._replies, run.estimate()))
+            self.records.append(_MessageWithAnswers(self._message, self._replies, run.estimate()))
 
         return look
 
 
-def _leaks(
-    records: list[_Answered], frame: Frame, grams: dict[int, Array], guess: Array, k: int, masked: bool
+def _leaks_of_run(
+    records: list[_MessageWithAnswers], frame: Frame, grams: dict[int, Array], guess: Array, k: int, masked: bool
 ) -> tuple[Leak, ...]:
     d, looked = len(guess), _examined(len(records))
     views = {i: ServerView(frame, d) for i in records[0].replies}
@@ -197,7 +197,7 @@ def _leaks(
             reply = record.replies[i]
             seen[i].append(view.read(record.message, i, reply))
     if masked:  # The server cannot tell clients apart, so it uses the mean over all clients for each of them.
-        sums = (together(list(pairs)) for pairs in zip(*seen.values(), strict=True))
+        sums = (pair_of_sums(list(pairs)) for pairs in zip(*seen.values(), strict=True))
         shared = [pair and Pair(pair.Z, pair.Y / len(views), pair.exact) for pair in sums]
         seen = dict.fromkeys(views, shared)
     leaks: list[Leak] = []
@@ -210,11 +210,11 @@ def _leaks(
                     exact.learn(pair.Z, pair.Y)
             if position in looked:
                 message, newest = records[position].message, None if masked else pair
-                leaks.append(_leak(message, client, C, everything, exact, newest, guess, k))
+                leaks.append(_leak_of_client(message, client, C, everything, exact, newest, guess, k))
     return tuple(sorted(leaks, key=lambda leak: (leak.message, leak.client)))
 
 
-def _leak(
+def _leak_of_client(
     message: Broadcast,
     client: int,
     C: Array,
@@ -230,20 +230,20 @@ def _leak(
     trust: tuple[float, ...] = CONDITIONS[:1]
     if everything.size > exact.size:
         trust = CONDITIONS
-    found = min(everything.solve(trust), key=lambda solution: _relative_error(symmetric(*solution), C))
-    best = symmetric(*found)
+    found = min(everything.solve(trust), key=lambda solution: _relative_error(symmetric_minimum_norm(*solution), C))
+    best = symmetric_minimum_norm(*found)
     return Leak(
         message=message.number + 1,
         stage=message.stage,
         client=client,
         # The diagonal counts, too, because the opening has revealed it in addition to the products.
-        numbers=min(numbers(d, sure[0].shape[1]) + d, d * (d + 1) // 2),
+        numbers=min(independent_numbers(d, sure[0].shape[1]) + d, d * (d + 1) // 2),
         unknowns=d * (d + 1) // 2,
         minimum_norm=_relative_error(minimum_norm(*found), C),
         symmetric=_relative_error(best, C),
-        exact=_relative_error(symmetric(*sure), C),
+        exact=_relative_error(symmetric_minimum_norm(*sure), C),
         angle=float(linalg.principal_angles(_leading_space(best, k), _leading_space(C, k))[-1]),
-        outside=None if newest is None else _outside(newest, C),
+        outside=None if newest is None else _error_outside_block(newest, C),
         guess=_relative_error(guess, C),
     )
 
@@ -261,7 +261,7 @@ def _leading_space(H: Array, k: int) -> Array:
     return np.asarray(eigh((H + H.T) / 2.0, subset_by_index=subset_by_index)[1])
 
 
-def _outside(pair: Pair, C: Array) -> float | None:
+def _error_outside_block(pair: Pair, C: Array) -> float | None:
     """Return the relative error of the answer outside span(Z), compared with C Z there.
 
     The result is None if the part of C Z outside span(Z) is only rounding error.
@@ -286,7 +286,7 @@ def _examined(messages: int) -> set[int]:
     return chosen
 
 
-def _course(records: list[_Answered], C: Array, k: int) -> tuple[Convergence, ...]:
+def _convergence_of(records: list[_MessageWithAnswers], C: Array, k: int) -> tuple[Convergence, ...]:
     true, size = _leading_space(C, k), float(np.linalg.norm(C))
     course = []
     for record in records:

@@ -84,7 +84,7 @@ class Audit:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write all leaks to a CSV file, and return the path."""
-        with files.replacing(path) as file, open(file.fileno(), "w", newline="", closefd=False) as text:
+        with files.replacing_file(path) as file, open(file.fileno(), "w", newline="", closefd=False) as text:
             writer = csv.writer(text)
             writer.writerow([f.name for f in fields(Leak)])
             writer.writerows(astuple(leak) for leak in self.leaks)
@@ -93,10 +93,10 @@ class Audit:
     def picture(self, path: str | os.PathLike[str]) -> Path:
         """Plot the reconstruction errors and the convergence of the components to an SVG or PNG. Return the path."""
         kind = style.suffix(path)
-        drawn = style.figure(SIZE)
-        course(drawn.subplots(), self.worst(), self.convergence, algorithm=self.algorithm, masked=self.masked)
-        style.key(drawn)
-        with files.replacing(path) as file:
+        drawn = style.new_figure(SIZE)
+        plot_convergence(drawn.subplots(), self.worst(), self.convergence, algorithm=self.algorithm, masked=self.masked)
+        style.legend_below(drawn)
+        with files.replacing_file(path) as file:
             style.write(drawn, file, kind)
         return Path(path)
 
@@ -119,7 +119,7 @@ _CURVES: Final = (
 )
 
 
-def course(
+def plot_convergence(
     ax: Axes, worst: Sequence[Leak], convergence: Sequence[Convergence], *, algorithm: str, masked: bool
 ) -> None:
     """Plot the errors of the best-known client after each message, and the convergence of the components."""
@@ -134,5 +134,5 @@ def course(
     title = f"What {algorithm} reveals about a client"
     if masked:
         title += ", answers summed"
-    style.tidy(ax, title, "message", "relative error")
-    ax.xaxis.set_major_locator(style.integers())
+    style.label_axes(ax, title, "message", "relative error")
+    ax.xaxis.set_major_locator(style.integer_locator())

@@ -17,8 +17,8 @@ import numpy as np
 from flower_pca import registry
 from flower_pca.base.linalg import Array
 from flower_pca.clients.policy import limits
-from flower_pca.clients.policy.rules import Rules, everything
-from flower_pca.core.kinds import Ask, Kind, Part
+from flower_pca.clients.policy.rules import Rules, allowed_names
+from flower_pca.core.kinds import ArrayRule, Kind, Part
 from flower_pca.core.stage import Stage
 from flower_pca.stages.opening import Opening
 
@@ -27,13 +27,13 @@ _BLOCK_COLUMNS: Final = 2  # the number of columns of a block in a trial
 _NUMBERS: Final = 8  # If a whole number has at most this many possible values, all of them are tried.
 
 
-def why_not(rules: Rules, name: str) -> str:
+def reason_not_served(rules: Rules, name: str) -> str:
     """Return the reason why a node with these rules does not serve an algorithm, or "" if it does."""
-    if name not in rules.services:
+    if name not in rules.served_algorithms:
         if rules.allow is None:
             return "Answers compare rows, which only the rule allow can permit."
         return "The rule allow does not permit this."
-    if rules.masked_only and not limits.adds_up(name):
+    if rules.masked_only and not limits.has_additive_answers(name):
         return "Answers cannot be summed, and masked_only requires sums."
     if has_noise(rules) and not registry.STAGES[name].bounded:
         return "Noise cannot cover the answers, and the rules require noise."
@@ -42,12 +42,12 @@ def why_not(rules: Rules, name: str) -> str:
 
 def has_noise(rules: Rules) -> bool:
     """Return whether a node with these rules answers only runs with noise."""
-    return rules.floor is not None
+    return rules.noise_floor is not None
 
 
-def kinds(rules: Rules, name: str) -> frozenset[Kind]:
+def kinds_of_answers(rules: Rules, name: str) -> frozenset[Kind]:
     """Return the kinds of parts that answers to an algorithm's messages can have, from opening to closing stage."""
-    asked_of = kinds_asked_of(name, masked=rules.masked_only, noised=has_noise(rules))
+    asked_of = kinds_in_run(name, masked=rules.masked_only, noised=has_noise(rules))
     found = frozenset(kind for kind, shows_own in asked_of if not shows_own or rules.share_local or rules.masked_only)
     if has_noise(rules):  # Under noise, clients report 1 in place of their number of rows.
         return frozenset(kind for kind in found if not kind.counts_rows)
@@ -55,15 +55,15 @@ def kinds(rules: Rules, name: str) -> frozenset[Kind]:
 
 
 @functools.cache
-def kinds_asked_of(name: str, *, masked: bool = False, noised: bool = False) -> frozenset[tuple[Kind, bool]]:
+def kinds_in_run(name: str, *, masked: bool = False, noised: bool = False) -> frozenset[tuple[Kind, bool]]:
     """Return a pair for each kind of part that a server can request in a run of this algorithm.
 
     The pair states the kind, and whether the part shows a node's own results.
     """
     found = set[tuple[Kind, bool]]()
-    for stage in _stages(name, masked, noised):
-        for arrays, parts in _answers(stage):
-            if masked and limits.bare(stage.name, arrays):
+    for stage in _stages_of_run(name, masked, noised):
+        for arrays, parts in _possible_answers(stage):
+            if masked and limits.has_no_meaning_in_sum(stage.name, arrays):
                 continue  # A node refuses this under masks.
             if name in registry.OPENING_ONLY and _requests_products(stage, arrays):
                 continue  # A node refuses products in runs without an algorithm.
@@ -71,7 +71,7 @@ def kinds_asked_of(name: str, *, masked: bool = False, noised: bool = False) -> 
     return frozenset(found)
 
 
-def _stages(name: str, masked: bool, noised: bool) -> list[type[Stage[Any]]]:
+def _stages_of_run(name: str, masked: bool, noised: bool) -> list[type[Stage[Any]]]:
     """Return the stages in a run of an algorithm, or the single stage of a tracker or an extra stage."""
     if name in registry.EXTRA_STAGES or name in registry.TRACKERS:
         return [registry.STAGES[name]]
@@ -116,7 +116,7 @@ class _Trial(dict[str, Array]):
         return self[name] if name in self else default  # noqa: SIM401, because its fix would call this method again
 
 
-def _answers(stage: type[Stage[Any]]) -> Iterator[tuple[dict[str, Array], Mapping[str, Part]]]:
+def _possible_answers(stage: type[Stage[Any]]) -> Iterator[tuple[dict[str, Array], Mapping[str, Part]]]:
     """Yield possible arrays of a message, and the parts of the answer to them.
 
     All choices of the arrays that the method `parts` of the stage reads are tried.
@@ -127,7 +127,7 @@ def _answers(stage: type[Stage[Any]]) -> Iterator[tuple[dict[str, Array], Mappin
         try:
             parts = stage.parts(_Trial(decided), _TRIAL_COLUMNS)
         except _Undecided as asked:
-            values: list[Array | None] = [*_values(stage.asks[asked.name])]
+            values: list[Array | None] = [*_values_to_try(stage.asks[asked.name])]
             if not asked.needed:
                 values.append(None)
             open_choices += [{**decided, asked.name: value} for value in values]
@@ -137,7 +137,7 @@ def _answers(stage: type[Stage[Any]]) -> Iterator[tuple[dict[str, Array], Mappin
             yield {name: a for name, a in decided.items() if a is not None}, parts
 
 
-def _values(ask: Ask) -> list[Array]:
+def _values_to_try(ask: ArrayRule) -> list[Array]:
     """Return the arrays to try for an entry of `asks`: all values that can affect the kinds of an answer."""
     if ask.dimensions:
         first = _TRIAL_COLUMNS if ask.by_column else _BLOCK_COLUMNS
@@ -157,13 +157,13 @@ def _requests_products(stage: type[Stage[Any]], arrays: Mapping[str, Array]) -> 
     return any(ask.by_column or (ask.makes_columns and arrays[name] > 0) for name, ask in asks.items())
 
 
-def peaks(rules: Rules) -> bool:
+def allows_peaks(rules: Rules) -> bool:
     """Return whether a server can request the largest values of columns, which masks and noise do not support."""
     seed = np.array(0)
     parts = Opening.parts({"peaks": np.array(True), "seed": seed, "width": np.array(1)}, 1)
     return "peak" in parts and not rules.masked_only and not has_noise(rules)
 
 
-def comparing(rules: Rules) -> list[str]:
+def served_row_comparers(rules: Rules) -> list[str]:
     """Return the algorithms that the node serves and that compare rows."""
-    return [name for name in everything() if registry.STAGES[name].by_row and not why_not(rules, name)]
+    return [name for name in allowed_names() if registry.STAGES[name].by_row and not reason_not_served(rules, name)]

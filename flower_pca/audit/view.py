@@ -14,12 +14,12 @@ from typing import Final
 import numpy as np
 
 from flower_pca import registry
-from flower_pca.algorithms.covariance import unpack
+from flower_pca.algorithms.covariance import unpack_triangle
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import AttackReading, Part
 from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.rows.frame import Frame
-from flower_pca.stages.opening import block_of
+from flower_pca.stages.opening import block_of_message
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,70 +109,70 @@ class ServerView:
     opening: Pair | None = None
     factor: Array | None = None
 
-    def read(self, message: Broadcast, client: int, up: Arrays) -> Pair | None:
+    def read(self, message: Broadcast, client: int, answer: Arrays) -> Pair | None:
         """Return the pair of block and answer that a client's answer to a message contains, or None."""
         sent = message.arrays_for(client)
         parts = registry.STAGES[message.stage].parts(sent, self.d)
         for reading, read in _READERS.items():
             for name, part in parts.items():
                 if part.kind.reading is reading:
-                    return read(self, sent, up, name, part)
-        return _assumed_pair(sent, up)
+                    return read(self, sent, answer, name, part)
+        return _assumed_pair(sent, answer)
 
-    def read_opening(self, sent: Arrays, up: Arrays, name: str, part: Part) -> Pair:
+    def read_opening(self, sent: Arrays, answer: Arrays, name: str, part: Part) -> Pair:
         """Return the pair in the answer to an opening, and store it for later answers.
 
         The answer is the product with the block B in the client's local frame. It is converted to a product in the
         run's frame, C_i (D B), where D is the diagonal matrix of the scale.
         """
-        B = block_of(sent, self.d)
-        shift, D = up["mean"], np.ones((len(B), 1))
+        B = block_of_message(sent, self.d)
+        shift, D = answer["mean"], np.ones((len(B), 1))
         if self.frame.mean is not None:
             shift = shift - self.frame.mean
         if self.frame.scale is not None:
             D = self.frame.scale[:, None]
-        Y = up["product"].astype(np.float64) + float(up["n"]) * np.outer(shift, shift @ B)
+        Y = answer["product"].astype(np.float64) + float(answer["n"]) * np.outer(shift, shift @ B)
         self.opening = Pair(B * D, Y / D, exact=True)
         return self.opening
 
-    def read_product(self, sent: Arrays, up: Arrays, name: str, part: Part) -> Pair:
+    def read_product(self, sent: Arrays, answer: Arrays, name: str, part: Part) -> Pair:
         """Return the pair of a product and its block. The block is in the message, or in the answer itself."""
-        block = up[part.of] if part.of in up else part.block(sent)
-        return Pair(block, up[name], exact=True)
+        block = answer[part.of] if part.of in answer else part.block(sent)
+        return Pair(block, answer[name], exact=True)
 
-    def read_eigenvectors(self, sent: Arrays, up: Arrays, name: str, part: Part) -> Pair:
+    def read_eigenvectors(self, sent: Arrays, answer: Arrays, name: str, part: Part) -> Pair:
         """Return the pair of eigenvectors V and C V.
 
         The eigenvalues need not be sent. The opening has revealed C B for a block B, and every eigenvector v with the
         eigenvalue lambda satisfies v'(C B) = lambda v'B.
         """
         assert self.opening is not None
-        V = up[name]
+        V = answer[name]
         ours = V.T @ self.opening.Z
         theirs = V.T @ self.opening.Y
         size = np.sum(ours**2, axis=1)
         quotients = np.sum(ours * theirs, axis=1) / np.where(size > 0.0, size, 1.0)
         return Pair(V, V * quotients, exact=True)
 
-    def keep_factor(self, sent: Arrays, up: Arrays, name: str, part: Part) -> None:
+    def keep_factor(self, sent: Arrays, answer: Arrays, name: str, part: Part) -> None:
         """Store the factor R of X block = Q R, where X are the client's rows.
 
         R alone reveals nothing about C that a later answer does not reveal.
         """
-        self.factor = up[name]
+        self.factor = answer[name]
 
-    def read_lifted(self, sent: Arrays, up: Arrays, name: str, part: Part) -> Pair:
+    def read_lifted(self, sent: Arrays, answer: Arrays, name: str, part: Part) -> Pair:
         """Return the pair for an answer B = X'Q part, where `part` and `block` are arrays of the message.
 
         `keep_factor` has stored R. Because X block = Q R, C block = B part^-1 R.
         """
         assert self.factor is not None
-        Y = up[name] @ np.linalg.lstsq(sent["part"], self.factor, rcond=None)[0]
+        Y = answer[name] @ np.linalg.lstsq(sent["part"], self.factor, rcond=None)[0]
         return Pair(sent["block"], Y, exact=True)
 
-    def read_whole(self, sent: Arrays, up: Arrays, name: str, part: Part) -> Pair:
+    def read_whole(self, sent: Arrays, answer: Arrays, name: str, part: Part) -> Pair:
         """Return the pair for an answer that is C itself, with the identity as its block."""
-        C = unpack(up[name])
+        C = unpack_triangle(answer[name])
         return Pair(np.eye(len(C)), C, exact=True)
 
 
@@ -187,7 +187,7 @@ _READERS: Final[dict[AttackReading, Callable[[ServerView, Arrays, Arrays, str, P
 }
 
 
-def together(pairs: list[Pair | None]) -> Pair | None:
+def pair_of_sums(pairs: list[Pair | None]) -> Pair | None:
     """Return the pair that the server sees in the sum over all clients, or None if their blocks differ."""
     known = [pair for pair in pairs if pair is not None]
     if len(known) < len(pairs) or not all(np.array_equal(pair.Z, known[0].Z) for pair in known):
@@ -195,9 +195,9 @@ def together(pairs: list[Pair | None]) -> Pair | None:
     return Pair(known[0].Z, np.sum([pair.Y for pair in known], axis=0), all(pair.exact for pair in known))
 
 
-def _assumed_pair(sent: Arrays, up: Arrays) -> Pair | None:
+def _assumed_pair(sent: Arrays, answer: Arrays) -> Pair | None:
     for Z in sent.values():
-        for Y in up.values():
+        for Y in answer.values():
             if Z.ndim == 2 and Z.shape == Y.shape:
                 return Pair(Z, Y, exact=False)
     return None

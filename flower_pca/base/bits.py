@@ -24,7 +24,7 @@ def seeded_bits(seed: int, *which: int) -> Bits:
     return cast(Bits, np.random.PCG64([seed, *which]).random_raw)
 
 
-def signs(key: bytes, shape: tuple[int, int]) -> Array:
+def random_signs(key: bytes, shape: tuple[int, int]) -> Array:
     """Return a matrix of 1 and -1, each with probability 1/2, which looks random without the key (SHAKE-256)."""
     count = shape[0] * shape[1]
     drawn = hashlib.shake_256(key).digest(-(-count // 8))

@@ -62,18 +62,20 @@ class Checkpoint:
         with contextlib.suppress(DataError, FileNotFoundError):
             newest = self._read(self._newest)
             if newest[0].get(_MARK) == self._mark and newest[0].get(_COUNT, 0) > certain[0].get(_COUNT, 0):
-                return self._whole(*newest)
+                return self._with_columns_file(*newest)
         # The newest file does not exist, belongs to another run, or was not completely on the disk when the machine
         # stopped. It is removed, because the run now overwrites the columns to which that file refers.
         self._newest.unlink(missing_ok=True)
-        return self._whole(*certain)
+        return self._with_columns_file(*certain)
 
     def _read(self, path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
         # A private file must belong to this user. Checkpoints are private, because they contain answers from
         # individual clients, and in a simulation the clients' states.
         return files.read(path, self._kind, private=True)
 
-    def _whole(self, header: dict[str, Any], arrays: dict[str, Array]) -> tuple[dict[str, Any], dict[str, Array]]:
+    def _with_columns_file(
+        self, header: dict[str, Any], arrays: dict[str, Array]
+    ) -> tuple[dict[str, Any], dict[str, Array]]:
         """Return the header and all arrays, including the array in the file NAME.columns."""
         for name, place in header.get(_COLUMNS, {}).items():
             arrays[name] = self._columns.read(**place)
@@ -142,7 +144,7 @@ class _AppendedColumns:
             self._start = 0 if Q.nbytes <= self._start else self._start + known
             new, known, self._check = Q, 0, 0
         packed = np.ascontiguousarray(new.T).data
-        with files.naming(self._path), open(self._path, "r+b", opener=files.open_for_writing) as file:
+        with files.naming_file_in_errors(self._path), open(self._path, "r+b", opener=files.open_for_writing) as file:
             file.seek(self._start + known)
             file.write(packed)
             file.flush()

@@ -13,14 +13,14 @@ import numpy as np
 
 from flower_pca.base import labels
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.base.options import OPTIONS, filling, option
+from flower_pca.base.options import OPTIONS, advice_to_fill, option
 from flower_pca.base.shown import shown
 
 _LONGEST_PATH: Final = 4095  # maximum number of characters of a path in Linux
 NODE: Final = "this node"  # the name of the owner of the rows in messages at a node
 
 
-def refused(what: str, rule: str, got: str, remedy: str = "") -> ConfigError:
+def invalid_setting(what: str, rule: str, got: str, remedy: str = "") -> ConfigError:
     """Return a ConfigError with the text "<what> must be <rule>, not <got>. <remedy>".
 
     If `what` begins with the name of a setting, the error writes this name as the user's interface does.
@@ -32,12 +32,12 @@ def refused(what: str, rule: str, got: str, remedy: str = "") -> ConfigError:
     return ConfigError(f"{option(head)}{space}{rest} {sentence}", setting=head)
 
 
-def did_you_mean(word: str, known: Iterable[str], otherwise: str = "Choose one of these.") -> str:
+def did_you_mean(word: str, known_names: Iterable[str], otherwise: str = "Choose one of these.") -> str:
     """Return a question that suggests the known name nearest to a misspelled name.
 
     Return `otherwise` if no known name is similar, and "Leave it out." if no names are known.
     """
-    names = list(known)
+    names = list(known_names)
     if not names:
         return "Leave it out."
     close = difflib.get_close_matches(word.lower(), names, n=1)
@@ -51,7 +51,7 @@ def integer(what: str, value: object, *, least: int = 0, most: int | None = None
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or value < least or (most is not None and value > most):  # type: ignore[operator]
         bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise refused(what, f"a whole number {bounds}", shown(value), remedy)
+        raise invalid_setting(what, f"a whole number {bounds}", shown(value), remedy)
 
 
 def number(what: str, value: object, *, least: float, most: float = np.inf, remedy: str = "") -> None:
@@ -59,10 +59,10 @@ def number(what: str, value: object, *, least: float, most: float = np.inf, reme
     valid = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     if not (valid and least <= float(value) <= most and np.isfinite(float(value))):  # type: ignore[arg-type]
         rule = f"a number from {least:g} to {most:g}" if most < np.inf else f"a finite number of at least {least:g}"
-        raise refused(what, rule, shown(value), remedy)
+        raise invalid_setting(what, rule, shown(value), remedy)
 
 
-def share(value: Any) -> Any:
+def parse_share(value: Any) -> Any:
     """Return the text of a share, such as "95%" or "0.95", as a number. Return all other values unchanged."""
     if not isinstance(value, str):
         return value
@@ -75,27 +75,27 @@ def share(value: Any) -> Any:
     return number
 
 
-def numbers(what: str, given: Any) -> np.ndarray[Any, Any]:
+def as_numbers(what: str, value: Any) -> np.ndarray[Any, Any]:
     """Return the value as an array of numbers.
 
     Raise ConfigError if this is impossible. Unlike numpy's errors, this error does not quote the value.
     """
     try:
-        return np.asarray(given, dtype=np.float64)
+        return np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ConfigError(f"{what} must be numbers, not {shown(given)}. Give a list or an array.") from None
+        raise ConfigError(f"{what} must be numbers, not {shown(value)}. Give a list or an array.") from None
 
 
 def proportion(what: str, value: object) -> None:
     """Raise ConfigError unless the value is above 0 and at most 1."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0.0 < value <= 1.0:
-        raise refused(what, "above 0 and at most 1", shown(value))
+        raise invalid_setting(what, "above 0 and at most 1", shown(value))
 
 
-def choices(of: object, allowed: Mapping[str, tuple[Any, ...]]) -> None:
+def choices(settings: object, allowed: Mapping[str, tuple[Any, ...]]) -> None:
     """Raise ConfigError unless each attribute named in `allowed` has one of the values listed there."""
     for name, values in allowed.items():
-        value = getattr(of, name)
+        value = getattr(settings, name)
         if not isinstance(value, str | bool | np.bool_ | None) or value not in values:
             choice(name, value, values)
 
@@ -109,23 +109,23 @@ def choice(what: str, value: object, allowed: tuple[Any, ...]) -> None:
             remedy = did_you_mean(str(value), names, otherwise="")
         elif isinstance(value, str):
             remedy = "Write it without quotation marks."
-        raise refused(what, labels.alternatives([repr(a) for a in allowed]), shown(value), remedy)
+        raise invalid_setting(what, labels.join_with_or([repr(a) for a in allowed]), shown(value), remedy)
 
 
-def path_of(what: str, given: object) -> None:
+def require_path(what: str, value: object) -> None:
     """Raise ConfigError unless the value can be the path of a file.
 
     Without this check, a system error would quote the rows of a table that was given in place of a path.
     """
-    if isinstance(given, os.PathLike):
+    if isinstance(value, os.PathLike):
         return
-    if not isinstance(given, str) or "\n" in given or len(given) > _LONGEST_PATH:
-        raise ConfigError(f"The path of {what} must be a string on one line, not {shown(given)}.")
+    if not isinstance(value, str) or "\n" in value or len(value) > _LONGEST_PATH:
+        raise ConfigError(f"The path of {what} must be a string on one line, not {shown(value)}.")
 
 
-def parent(what: str, path: str | os.PathLike[str]) -> None:
+def parent_exists(what: str, path: str | os.PathLike[str]) -> None:
     """Raise ConfigError unless the folder of an output file exists, so that a run does not fail at its end."""
-    path_of(what, path)
+    require_path(what, path)
     folder = Path(path).absolute().parent
     if not folder.is_dir():
         raise ConfigError(f"The folder of {what}, {folder}, does not exist. Create this folder first.")
@@ -137,16 +137,16 @@ def components(n_components: object, *, words: Sequence[str] = ()) -> int | floa
     Raise ConfigError for all other values. A share such as "95%" is converted. `words` are further values,
     which the caller accepts before it calls this function. The error lists them, too.
     """
-    given, n_components = n_components, share(n_components)
+    given, n_components = n_components, parse_share(n_components)
     if isinstance(n_components, int | np.integer) and not isinstance(n_components, bool) and n_components >= 1:
         return int(n_components)
     if isinstance(n_components, float | np.floating) and 0.0 < n_components < 1.0:
         return float(n_components)
     rules = ["a whole number of at least 1", "a share of the variance such as 0.9", *(f'"{word}"' for word in words)]
-    raise refused("n_components", labels.alternatives(rules), shown(given))
+    raise invalid_setting("n_components", labels.join_with_or(rules), shown(given))
 
 
-def at_most(n_components: int | float | str, n: int, d: int) -> None:
+def components_available(n_components: int | float | str, n: int, d: int) -> None:
     """Raise ConfigError if n rows with d columns have fewer components than requested."""
     if isinstance(n_components, int) and n_components > min(n, d):
         raise ConfigError(
@@ -206,7 +206,7 @@ def finite(
                 first = f"The first is in {where}, column {name}. "
         start += values.shape[0] if values.ndim else 1
     if infinite or (nan and not missing):
-        raise not_finite(who, nan, infinite, first, new=new)
+        raise not_finite_error(who, nan, infinite, first, is_new=new)
     return nan
 
 
@@ -220,13 +220,13 @@ def _duplicate_gaps(values: np.ndarray[Any, Any], names: Sequence[str]) -> int:
     return int(np.isnan(values[:, again]).sum())
 
 
-def not_finite(who: str, nan: int, infinite: int = 0, first: str = "", *, new: bool = False) -> DataError:
+def not_finite_error(who: str, nan: int, infinite: int = 0, first: str = "", *, is_new: bool = False) -> DataError:
     """Return the error for the given numbers of NaN and infinite entries. `first` describes the first such entry."""
     # By default, a node allows only local_mean, so a message at a node must not advise mean.
     by = "local_mean" if who == NODE else "mean"
     when, fill = " before the run", f", or use {option('missing', by)}"
-    if new:
-        when, fill = "", f", or use {filling()}"
+    if is_new:
+        when, fill = "", f", or use {advice_to_fill()}"
     if not nan:
         fill = ""
     found = [f"{labels.count(nan, 'missing value')} (NaN)"] if nan else []
@@ -241,5 +241,5 @@ def parameters(owner: str, given: Mapping[str, object], known: Iterable[str]) ->
         if name not in names:
             if not names:
                 raise ConfigError(f"{owner} has no parameters, but {shown(name)} is given. Leave it out.")
-            remedy = did_you_mean(name, names, otherwise=f"Its parameters are {labels.series(names)}.")
+            remedy = did_you_mean(name, names, otherwise=f"Its parameters are {labels.join_with_and(names)}.")
             raise ConfigError(f"{owner} has no parameter {shown(name)}. {remedy}")

@@ -44,7 +44,7 @@ class FlowerPCAError(Exception):
     place : str
         The place of the fault: a file, a line or a client.
     words : str
-        The text, which `base.options.in_words` can rewrite for another interface.
+        The text, which `base.options.with_advice_written` can rewrite for another interface.
     private : bool
         Whether the text describes files or cells of this machine. A private text is not sent to other machines.
 
@@ -122,18 +122,18 @@ class NotEnoughNodes(FlowerPCAError, RuntimeError):  # noqa: N818
     """
 
 
-def private() -> AbstractContextManager[None]:
+def marked_private() -> AbstractContextManager[None]:
     """Return a context manager that marks errors in its block as private, because they name files of this machine."""
-    return _marked(private=True)
+    return _marking_errors(private=True)
 
 
-def public() -> AbstractContextManager[None]:
+def marked_public() -> AbstractContextManager[None]:
     """Return a context manager that marks errors in its block as public, because they concern only run settings."""
-    return _marked(private=False)
+    return _marking_errors(private=False)
 
 
 @contextmanager
-def _marked(*, private: bool) -> Iterator[None]:
+def _marking_errors(*, private: bool) -> Iterator[None]:
     try:
         yield
     except FlowerPCAError as error:
@@ -141,7 +141,7 @@ def _marked(*, private: bool) -> Iterator[None]:
         raise
 
 
-def harmless(text: str) -> str:
+def safe_for_log(text: str) -> str:
     """Return a text from another machine in a form safe to log: shortened, with control characters escaped."""
     cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
@@ -166,15 +166,15 @@ def is_installed(package: str) -> bool:
     return importlib.util.find_spec(EXTRAS[package][0]) is not None
 
 
-def not_installed(package: str, to: str) -> ConfigError:
+def not_installed(package: str, purpose: str) -> ConfigError:
     """Return the error for a missing package. `to` is the purpose of the package, for example "to draw plots"."""
     return ConfigError(
-        f'{package} is needed {to}, but is not installed. Run: pip install "flower-pca[{EXTRAS[package][1]}]"'
+        f'{package} is needed {purpose}, but is not installed. Run: pip install "flower-pca[{EXTRAS[package][1]}]"'
     )
 
 
 @contextmanager
-def requires(package: str, to: str) -> Iterator[None]:
+def requiring(package: str, purpose: str) -> Iterator[None]:
     """Within the block, convert an ImportError into an error that tells the user how to install the package.
 
     `to` is the purpose of the package, for example "to draw plots".
@@ -182,4 +182,4 @@ def requires(package: str, to: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise not_installed(package, to) from error
+        raise not_installed(package, purpose) from error

@@ -5,7 +5,7 @@ another user's file, or a link to another file, which this process would then re
 In such a folder, a file is opened only if it is a regular file of this user without further hard links.
 In the user's own folders, links are followed.
 
-Files are npz archives with a JSON header. They contain no pickle and are written atomically. `pack`
+Files are npz archives with a JSON header. They contain no pickle and are written atomically. `pack_value`
 stores dataclasses of arrays and numbers in a file. `Trail` stores the steps of a tracker's run.
 """
 
@@ -61,16 +61,16 @@ def opener(path: str, flags: int) -> int:
         handle = os.open(path, flags | safely | getattr(os, "O_CLOEXEC", 0), 0o600)
     except OSError as error:
         if exposed and error.errno in _LINK_ERRORS:
-            raise _unsafe(path, "is a link") from error
+            raise _unsafe_file_error(path, "is a link") from error
         raise
     found = os.fstat(handle)
     if exposed and not (stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_nlink <= 1):
         os.close(handle)
-        raise _unsafe(path, "is not a file that belongs to this user alone")
+        raise _unsafe_file_error(path, "is not a file that belongs to this user alone")
     return handle
 
 
-def not_through_links(path: Path) -> int:
+def no_follow_flag(path: Path) -> int:
     """Return the flag for `os.open` that refuses links, or 0 if no other user can create a link in the folder."""
     if _is_exposed(path.absolute().parent):
         return os.O_NOFOLLOW
@@ -84,10 +84,10 @@ def make_folder(folder: Path) -> None:
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.is_symlink() and os.name == "posix" and folder.lstat().st_uid not in (0, os.geteuid()):
-        raise _unsafe(os.fspath(folder), "is a link that belongs to another user")
+        raise _unsafe_file_error(os.fspath(folder), "is a link that belongs to another user")
 
 
-def free_for_all(folder: Path) -> bool:
+def is_writable_by_all(folder: Path) -> bool:
     """Return whether all users of the machine may replace the files in a folder."""
     mode = folder.stat().st_mode
     return os.name == "posix" and bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX
@@ -146,7 +146,7 @@ def _is_exposed(folder: Path) -> bool:
     return found.st_uid not in (0, os.geteuid()) or bool(found.st_mode & stat.S_IWOTH)
 
 
-def _unsafe(path: str, fault: str) -> DataError:
+def _unsafe_file_error(path: str, fault: str) -> DataError:
     error = DataError(
         f"{path} {fault}, and other users may write to its folder, so it is not read. Remove it, or name another "
         "folder."
@@ -179,10 +179,10 @@ class Recorder(Protocol):
     def figures(self) -> dict[str, Array]:
         """Return the figures of the recorded steps that a result needs, and the totals of all steps."""
 
-    def until(self, steps: int | None) -> Self:
+    def with_last_step(self, steps: int | None) -> Self:
         """Return the state with another limit on the number of steps, or without a limit if `steps` is None."""
 
-    def recall(self, lines: Array) -> Self:
+    def with_steps(self, lines: Array) -> Self:
         """Return the state whose recorded steps are the rows of `lines`."""
 
 
@@ -221,7 +221,7 @@ class Trail:
             # An existing file belongs to another run, or is a link that somebody else has created.
             if not self._done:
                 self.remove()
-            with naming(self._path), open(self._path, "r+b", opener=open_for_writing) as file:
+            with naming_file_in_errors(self._path), open(self._path, "r+b", opener=open_for_writing) as file:
                 for number, line in enumerate(lines, count - len(lines)):
                     whole = np.concatenate([[number, self._mark], line])
                     file.seek(number % slots * whole.nbytes)
@@ -249,14 +249,14 @@ class Trail:
             raise ValueError("more steps than are kept")
         numbers, lines = range(count - recent, count), []
         if self._path.is_symlink():
-            raise self._others("are a link")
+            raise self._other_run_error("are a link")
         with contextlib.suppress(FileNotFoundError), open(self._path, "rb", opener=opener) as file:
             for number in numbers:
                 file.seek(number % (keep + 1) * width * 8)
                 lines.append(np.frombuffer(file.read(width * 8)))
         heads = [line[:_HEAD].tolist() for line in lines]
         if heads != [[number, steps["mark"]] for number in numbers]:
-            raise self._others("do not belong to the checkpoint")
+            raise self._other_run_error("do not belong to the checkpoint")
         self._done, self._mark = count, float(steps["mark"])
         return {"steps": np.stack(lines)[:, _HEAD:]}
 
@@ -264,7 +264,7 @@ class Trail:
         """Remove the file, because the run is over."""
         self._path.unlink(missing_ok=True)
 
-    def _others(self, fault: str) -> DataError:
+    def _other_run_error(self, fault: str) -> DataError:
         return DataError(f"The steps in {self._path} {fault}. Delete the checkpoint, and start the run again.")
 
 
@@ -277,7 +277,7 @@ HEADER: Final = "header.json"  # the name of the header in a file
 # Errors about the kind of a file recommend one of these functions.
 _LOADERS = {"result": "PCAResult.load", "tracking result": "TrackingResult.load"}
 _PLAIN_TYPES: Final[dict[Any, tuple[type, ...]]] = {bool: (bool,), int: (int,), float: (int, float), str: (str,)}
-# If a dataclass field has this key in its metadata, `pack` leaves the field out, because it is saved elsewhere.
+# If a dataclass field has this key in its metadata, `pack_value` leaves the field out, because it is saved elsewhere.
 APART = "apart"
 # If an array field has this key in its metadata, the array only grows by columns. The key is also the suffix of the
 # array's packed name.
@@ -285,7 +285,7 @@ GROWS: Final = "+"
 
 
 @contextlib.contextmanager
-def naming(path: Path) -> Iterator[None]:
+def naming_file_in_errors(path: Path) -> Iterator[None]:
     """Within the block, add the file's name to errors, because the error about a full disk does not name a file."""
     try:
         yield
@@ -297,13 +297,13 @@ def naming(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike[str], *, private: bool = False, sync: bool = True) -> Iterator[IO[bytes]]:
+def replacing_file(path: str | os.PathLike[str], *, private: bool = False, sync: bool = True) -> Iterator[IO[bytes]]:
     """Yield a stream whose content replaces the file at the end of the block. If the block fails, the old file stays.
 
     Only its owner can read a `private` file. Without `sync`, the file may be damaged if the machine stops.
     """
     target = Path(path)
-    with naming(target):
+    with naming_file_in_errors(target):
         # The temporary file is in the same folder, because a rename is atomic only within a file system.
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         try:
@@ -335,8 +335,8 @@ def write(
     sync: bool = True,
 ) -> Path:
     """Write a file of this kind completely or not at all, and return its path."""
-    checks.path_of(f"the {kind}", path)
-    with replacing(path, private=private, sync=sync) as file:
+    checks.require_path(f"the {kind}", path)
+    with replacing_file(path, private=private, sync=sync) as file:
         _save(file, kind, header, arrays)
     return Path(path)
 
@@ -351,20 +351,20 @@ def read(path: str | os.PathLike[str], kind: str, *, private: bool = False) -> t
     DataError
         If the file is of another kind or damaged, or with `private`, if another user may have written it.
     """
-    checks.path_of(f"the {kind}", path)
+    checks.require_path(f"the {kind}", path)
     if Path(path).is_dir():
         inside = Path(path) / "result.npz"
         remedy = f"Did you mean {inside}?" if inside.is_file() else "Check the path."
         raise DataError(f"{path} is a folder. {remedy}")
     how = opener if private else None
-    with refuse_others(path, kind), open(path, "rb", opener=how) as stream:
+    with refusing_malformed(path, kind), open(path, "rb", opener=how) as stream:
         header, arrays = _load(stream)
     if header.get("kind") != kind:
         found = str(header.get("kind"))
         remedy = "Check the path."
         if found in _LOADERS and kind in _LOADERS:
             remedy = f"Use {_LOADERS[found]}."
-        raise DataError(f"{path} is {_a(found)}, not {_a(kind)}. {remedy}")
+        raise DataError(f"{path} is {_with_article(found)}, not {_with_article(kind)}. {remedy}")
     return header, arrays
 
 
@@ -395,17 +395,17 @@ def from_bytes(kind: str, packed: bytes) -> tuple[dict[str, Any], dict[str, Arra
     return header, arrays
 
 
-def kind(path: str | os.PathLike[str]) -> str:
+def kind_of(path: str | os.PathLike[str]) -> str:
     """Return the kind of a file, or "" if this package has not written the file."""
     try:
-        with refuse_others(path, "file"), open(path, "rb") as stream:
+        with refusing_malformed(path, "file"), open(path, "rb") as stream:
             return str(_load(stream)[0].get("kind", ""))
     except DataError:
         return ""
 
 
 @contextlib.contextmanager
-def refuse_others(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
+def refusing_malformed(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
     """Within the block, convert errors about malformed content into a DataError that names the file."""
     try:
         yield
@@ -413,7 +413,8 @@ def refuse_others(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise DataError(
-            f"{path} is not {_a(kind)} of flower_pca: it cannot be read ({type(error).__name__}). Check the path."
+            f"{path} is not {_with_article(kind)} of flower_pca: it cannot be read ({type(error).__name__}). "
+            f"Check the path."
         ) from error
 
 
@@ -495,22 +496,22 @@ def _load(stream: IO[bytes]) -> tuple[dict[str, Any], dict[str, Array]]:
     return header, arrays
 
 
-def pack(value: Any, arrays: dict[str, Array], name: str) -> Any:
+def pack_value(value: Any, arrays: dict[str, Array], name: str) -> Any:
     """Return a value, for example a dataclass, as JSON values, and add its arrays to `arrays`.
 
     The names of the arrays begin with `name`.
     """
     if is_dataclass(value) and not isinstance(value, type):
         kept = {f.name: GROWS if GROWS in f.metadata else "" for f in fields(value) if APART not in f.metadata}
-        return {field: pack(getattr(value, field), arrays, f"{name}.{field}{end}") for field, end in kept.items()}
+        return {field: pack_value(getattr(value, field), arrays, f"{name}.{field}{end}") for field, end in kept.items()}
     if isinstance(value, np.ndarray):
         arrays[name] = value
         return name
     if isinstance(value, dict):
-        return {str(key): pack(item, arrays, f"{name}.{key}") for key, item in value.items()}
+        return {str(key): pack_value(item, arrays, f"{name}.{key}") for key, item in value.items()}
     if isinstance(value, tuple | list):
         numbered = enumerate(value)
-        return [pack(item, arrays, f"{name}.{i}") for i, item in numbered]
+        return [pack_value(item, arrays, f"{name}.{i}") for i, item in numbered]
     if isinstance(value, np.generic):
         return value.item()
     return value
@@ -522,8 +523,8 @@ def _types_of(kind: type) -> dict[str, Any]:
     return typing.get_type_hints(kind)
 
 
-def unpack(kind: Any, value: Any, arrays: dict[str, Array]) -> Any:
-    """Return the value of type `kind` that `pack` has converted to JSON values and arrays.
+def unpack_value(kind: Any, value: Any, arrays: dict[str, Array]) -> Any:
+    """Return the value of type `kind` that `pack_value` has converted to JSON values and arrays.
 
     Raise ValueError if a plain value has another type than its field.
     """
@@ -534,19 +535,19 @@ def unpack(kind: Any, value: Any, arrays: dict[str, Array]) -> Any:
         kinds = [option for option in arguments if option is not types.NoneType]
         if value is None or type(value) in (plain for option in kinds[1:] for plain in _PLAIN_TYPES.get(option, ())):
             return value
-        return unpack(kinds[0], value, arrays)
+        return unpack_value(kinds[0], value, arrays)
     if is_dataclass(kind) and isinstance(kind, type):
         hints = _types_of(kind)
         names = (f.name for f in fields(kind) if APART not in f.metadata)
-        return kind(**{field: unpack(hints[field], value[field], arrays) for field in names})
+        return kind(**{field: unpack_value(hints[field], value[field], arrays) for field in names})
     if np.ndarray in (kind, origin):
         return arrays[value]
     if origin is tuple:
         kinds = [arguments[0]] * len(value) if arguments[-1] is Ellipsis else list(arguments)
-        return tuple(unpack(option, item, arrays) for option, item in zip(kinds, value, strict=True))
+        return tuple(unpack_value(option, item, arrays) for option, item in zip(kinds, value, strict=True))
     if origin is dict:
         of_key, of_item = arguments
-        return {of_key(key): unpack(of_item, item, arrays) for key, item in value.items()}
+        return {of_key(key): unpack_value(of_item, item, arrays) for key, item in value.items()}
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return kind(value)
     # `isinstance` would accept True as an int.
@@ -555,6 +556,6 @@ def unpack(kind: Any, value: Any, arrays: dict[str, Array]) -> Any:
     return value
 
 
-def _a(kind: str) -> str:
+def _with_article(kind: str) -> str:
     article = "an" if kind[:1] in "aeiou" else "a"
     return f"{article} {kind}"

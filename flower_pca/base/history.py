@@ -65,9 +65,9 @@ class Round:
     @property
     def words(self) -> str:
         """A text with the numbers of clients that answered and failed, the stage's figures and the traffic."""
-        numbers = "".join(f", {name} {_figure(value)}" for name, value in self.metrics.items())
+        numbers = "".join(f", {name} {_number_as_text(value)}" for name, value in self.metrics.items())
         failed = f", {len(self.failures)} failed" if self.failures else ""
-        traffic = f"{labels.size(self.bytes_down)} down, {labels.size(self.bytes_up)} up"
+        traffic = f"{labels.bytes_in_words(self.bytes_down)} down, {labels.bytes_in_words(self.bytes_up)} up"
         clients = f"{self.answered}/{labels.count(self.asked, 'client')}"
         return f"{clients}{failed}{numbers}, {traffic}"
 
@@ -114,7 +114,7 @@ class History:
         return len(self.rounds)
 
     def __repr__(self) -> str:
-        traffic = f"{labels.size(self.bytes_down)} down, {labels.size(self.bytes_up)} up"
+        traffic = f"{labels.bytes_in_words(self.bytes_down)} down, {labels.bytes_in_words(self.bytes_up)} up"
         return f"History({labels.count(self.count, 'round')}, {traffic}, {self.seconds:.3g} s)"
 
     def __iter__(self) -> Iterator[Round]:
@@ -181,12 +181,12 @@ class History:
         """Return the history from the dictionaries that `to_json` has made."""
         gone, rest = Earlier(), rows
         if rows and "gone" in rows[0]:
-            gone = files.unpack(Earlier, rows[0]["gone"], {})
+            gone = files.unpack_value(Earlier, rows[0]["gone"], {})
             rest = rows[1:]
-        return cls(tuple(files.unpack(Round, row, {}) for row in rest), gone)
+        return cls(tuple(files.unpack_value(Round, row, {}) for row in rest), gone)
 
 
-def _figure(value: float) -> str:
+def _number_as_text(value: float) -> str:
     """Return the text of a number: whole numbers with all digits, other numbers with three digits."""
     if float(value).is_integer() and abs(value) < 1e15:
         return f"{value:,.0f}"

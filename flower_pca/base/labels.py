@@ -23,7 +23,7 @@ GAPS: Final = frozenset(
 INDEX: Final = "column 1 without a name (it looks like the index that pandas writes)"
 
 
-def clean(name: str) -> str:
+def clean_name(name: str) -> str:
     """Return the name in Unicode normal form NFC, with single spaces and escaped unprintable characters."""
     if name.isascii() and name.isprintable() and "  " not in name and name == name.strip():
         return str(name)  # Most names are clean, and a table may have a million of them.
@@ -34,50 +34,50 @@ def clean(name: str) -> str:
 # The tables of many clients have the same names, and share one tuple. At most three tuples take turns in a run: all
 # names, the chosen ones, and the names with columns for categories. A million names are large, so no more are kept.
 @functools.lru_cache(maxsize=3)
-def cleaned(names: tuple[str, ...]) -> tuple[str, ...]:
+def clean_names(names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names in normal form."""
-    return tuple(map(clean, names))
+    return tuple(map(clean_name, names))
 
 
-def is_gap(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
     """Return whether the content of a cell means a missing value."""
     return value is None or str(value).strip() in GAPS
 
 
-def nameless(places: Sequence[int], count: int) -> str:
+def describe_nameless(positions: Sequence[int], count: int) -> str:
     """Return a description of the columns that have no name, by their positions.
 
     `places` are the positions, and `count` is the number of all columns.
     """
-    if list(places) == [0] and count > 1:
+    if list(positions) == [0] and count > 1:
         return INDEX
-    some = "column" if len(places) == 1 else "columns"
-    return f"{some} {', '.join(str(j + 1) for j in places)} without a name"
+    some = "column" if len(positions) == 1 else "columns"
+    return f"{some} {', '.join(str(j + 1) for j in positions)} without a name"
 
 
-def double(name: str) -> str:
+def describe_duplicate(name: str) -> str:
     """Return a description of a name that several columns have."""
     return f"{name!r} more than once"
 
 
-def unlike(lacking: Iterable[str], beyond: Iterable[str]) -> str:
+def describe_difference(missing: Iterable[str], similar: Iterable[str]) -> str:
     """Return a description of the difference between a missing name and a similar name.
 
     `lacking` are the missing names, and `beyond` are the names that were found instead. Return "" if no names
     are similar.
     """
-    near = {_outline(name): name for name in beyond}
-    pairs = [(name, near[_outline(name)]) for name in lacking if _outline(name) in near]
+    near = {_look_alike_form(name): name for name in similar}
+    pairs = [(name, near[_look_alike_form(name)]) for name in missing if _look_alike_form(name) in near]
     if not pairs:
         return ""
     one, other = pairs[0]
     if one.lower() == other.lower():
         return f"{one!r} and {other!r} differ only by case"
-    parts = (f"{name!r} has {_points(name, than)}" for name, than in ((one, other), (other, one)))
+    parts = (f"{name!r} has {_code_points(name, than)}" for name, than in ((one, other), (other, one)))
     return f"{one!r} and {other!r} only look alike: {', '.join(parts)}"
 
 
-def _outline(name: str) -> str:
+def _look_alike_form(name: str) -> str:
     """Return a name in lower case, in which letters that look alike in different scripts are replaced by one letter."""
     return "".join(map(_letter, unicodedata.normalize("NFKC", name).casefold()))
 
@@ -89,7 +89,7 @@ def _letter(c: str) -> str:
     return c
 
 
-def _points(name: str, than: str) -> str:
+def _code_points(name: str, than: str) -> str:
     own = [c for c in name if c not in than] or list(name)
     return " ".join(f"U+{ord(c):04X}" for c in own[:4])
 
@@ -104,7 +104,7 @@ def column_names(names: Iterable[Any] | None, count: int) -> list[str]:
     return [str(name) for name in names]
 
 
-def texts(names: Sequence[str]) -> Array:
+def names_as_array(names: Sequence[str]) -> Array:
     """Return names as an array of objects, as scikit-learn does."""
     return np.array(list(names), dtype=object)
 
@@ -120,7 +120,7 @@ def array_of(names: Sequence[str] | None) -> Array | None:
     """Return names of columns as an array of objects, or None if `names` is None."""
     if names is None:
         return None
-    return texts(names)
+    return names_as_array(names)
 
 
 def client_name(names: Mapping[int, str], key: int) -> str:
@@ -137,18 +137,18 @@ def range_of(what: str, numbers: Sequence[int]) -> str:
     return f"{what}s {first} {between} {last}"
 
 
-def leading(weights: Array, most: int) -> Array:
+def largest_positions(weights: Array, most: int) -> Array:
     """Return the positions of up to `most` weights with the largest absolute values, without zeros."""
     order = np.argsort(-np.abs(weights), kind="stable")[:most]
     return np.asarray(order[np.abs(weights[order]) > 0.0])
 
 
-def in_words(weights: Array, names: Sequence[str], *, most: int = 3) -> str:
+def weights_in_words(weights: Array, names: Sequence[str], *, most: int = 3) -> str:
     """Return a text with the largest weights and their columns, for example "+0.71 glucose, -0.50 age"."""
-    return ", ".join(f"{weights[j]:+.2f} {names[j]}" for j in leading(weights, most))
+    return ", ".join(f"{weights[j]:+.2f} {names[j]}" for j in largest_positions(weights, most))
 
 
-def capital(text: str) -> str:
+def capitalize(text: str) -> str:
     """Return the text with its first letter capitalized."""
     return f"{text[:1].upper()}{text[1:]}"
 
@@ -164,10 +164,10 @@ def shorten(text: str, most: int) -> str:
 
 def count(number: int, what: str) -> str:
     """Return a text with a count and its noun, for example "1 message" or "2,000 messages"."""
-    return f"{number:,} {noun(number, what)}"
+    return f"{number:,} {pluralize(number, what)}"
 
 
-def noun(number: int, what: str) -> str:
+def pluralize(number: int, what: str) -> str:
     """Return the noun in the singular or plural, as the number requires."""
     if number == 1:
         return what
@@ -176,7 +176,7 @@ def noun(number: int, what: str) -> str:
     return f"{what}s"
 
 
-def size(number: float) -> str:
+def bytes_in_words(number: float) -> str:
     """Return the text of a number of bytes, for example "606 B" or "35.2 kB"."""
     power = 0
     # The number is rounded to three digits before the comparison, because 999.9 would be shown as 1e+03.
@@ -185,7 +185,7 @@ def size(number: float) -> str:
     return f"{number:.3g} {_UNITS[power]}"
 
 
-def bounds(share: Array) -> str:
+def share_in_words(share: Array) -> str:
     """Return the text of a share with these two bounds, for example "about 20%", "20% to 30%" or "unknown"."""
     low, high = (round(100.0 * float(end)) for end in share)
     if low == 0 and high == 100:
@@ -195,21 +195,21 @@ def bounds(share: Array) -> str:
     return f"{low}% to {high}%"
 
 
-def series(words: Sequence[str]) -> str:
+def join_with_and(words: Sequence[str]) -> str:
     """Return a list as part of a sentence, for example "1, 2 and 3"."""
     if len(words) == 1:
         return words[0]
     return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def alternatives(words: Sequence[str]) -> str:
+def join_with_or(words: Sequence[str]) -> str:
     """Return a choice as part of a sentence, for example "1, 2 or 3"."""
     if len(words) == 1:
         return words[0]
     return f"{', '.join(words[:-1])} or {words[-1]}"
 
 
-def in_columns(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+def text_table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """Return a plain text table. All columns are aligned to the right, except the last column, which contains words."""
     widths = [max(10, len(head)) for head in heads[:-1]]
     every = [zip(line[:-1], widths, strict=True) for line in (heads, *lines)]

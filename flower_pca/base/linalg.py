@@ -103,15 +103,15 @@ def complement(Y: Array, Q: Array) -> Array:
     return np.asarray(Y - Q @ (Q.T @ Y))
 
 
-def independent(Y: Array, floor: float) -> Array:
+def independent_columns(Y: Array, floor: float) -> Array:
     """Return the left singular vectors of Y with singular values above `floor`."""
     U, s, _ = np.linalg.svd(Y, full_matrices=False)
     return np.ascontiguousarray(U[:, s > floor])
 
 
-def spanning(Y: Array) -> Array:
+def spanning_basis(Y: Array) -> Array:
     """Return an orthonormal basis of span(Y), with fewer columns if Y has a lower rank."""
-    return independent(Y, _ROUNDING_MULTIPLE * np.sqrt(len(Y)) * np.finfo(float).eps * norm2(Y))
+    return independent_columns(Y, _ROUNDING_MULTIPLE * np.sqrt(len(Y)) * np.finfo(float).eps * norm2(Y))
 
 
 def polar(W: Array) -> Array:
@@ -125,7 +125,7 @@ def procrustes(X: Array, B: Array) -> Array:
     return polar(X.T @ B)
 
 
-def leading(stack: Array, width: int) -> Array:
+def leading_left_vectors(stack: Array, width: int) -> Array:
     """Return `width` leading left singular vectors of the stack, without forming a d x d matrix.
 
     If the stack has fewer columns, arbitrary orthonormal columns are added.
@@ -155,10 +155,10 @@ class SideBySide:
         self._gathered.append(block)
         self._columns += block.shape[1]
         if self._columns > max(_COLUMNS, 4 * len(block)):
-            R = np.asarray(np.linalg.qr(self.whole().T, mode="r"))
+            R = np.asarray(np.linalg.qr(self.matrix().T, mode="r"))
             self._gathered, self._columns = [R.T], len(R)
 
-    def whole(self) -> Array:
+    def matrix(self) -> Array:
         """Return the matrix of all blocks, or the smaller matrix H that replaces them."""
         return np.hstack(self._gathered)
 
@@ -189,12 +189,12 @@ def column_norms(E: Array) -> Array:
     size = float(max(np.max(E, initial=0.0), -np.min(E, initial=0.0)))
     few = max(_ENTRIES // max(len(E), 1), 1)
     if E.shape[1] <= few:
-        return np.asarray(size * _lengths(E / (size or 1.0)))
-    parts = (_lengths(E[:, i : i + few] / (size or 1.0)) for i in range(0, E.shape[1], few))
+        return np.asarray(size * _plain_column_norms(E / (size or 1.0)))
+    parts = (_plain_column_norms(E[:, i : i + few] / (size or 1.0)) for i in range(0, E.shape[1], few))
     return np.asarray(size * np.concatenate([*parts]))
 
 
-def _lengths(E: Array) -> Array:
+def _plain_column_norms(E: Array) -> Array:
     """Return the norms of columns whose squares do not overflow. For a few columns, BLAS is five times faster."""
     rows = max(_ENTRIES // max(E.shape[1], 1), 1)
     # The squares of all entries at once would take as much memory as the matrix.
@@ -202,7 +202,7 @@ def _lengths(E: Array) -> Array:
     return np.asarray(np.sqrt(sum((np.ones(len(part)) @ (part * part) for part in parts), np.zeros(E.shape[1]))))
 
 
-def length(E: Array) -> float:
+def frobenius_norm(E: Array) -> float:
     """Return the Frobenius norm, computed without underflow or overflow of squares."""
     square = float(np.vdot(E, E))
     if _SAFE < square < 1.0 / _SAFE:
@@ -335,7 +335,7 @@ def random_basis(d: int, p: int, seed: int) -> Array:
     return orth(random_block(d, p, seed))
 
 
-def times(Y: Array, W: Array) -> Array:
+def product_in_memory_order(Y: Array, W: Array) -> Array:
     """Return Y W in the memory order of Y, because BLAS takes up to twice as long for the other order."""
     if Y.flags.c_contiguous:
         return np.asarray(Y @ W)
@@ -354,7 +354,7 @@ def subtract(Y: Array, Q: Array, W: Array) -> None:
     if Y.size >= _ENTRIES and all(a.flags.f_contiguous and a.dtype == np.float64 for a in (Y, Q)):
         _blas().dgemm(-1.0, Q, W, beta=1.0, c=Y, overwrite_c=True)
     else:
-        Y -= times(Q, W)
+        Y -= product_in_memory_order(Q, W)
 
 
 def next_block(
@@ -382,7 +382,7 @@ def next_block(
                 off = _subtract_projection(block, Q, off, grown, skew)
             else:
                 subtract(block, Q, off)
-            block, turn = polished(block, keep=False)
+            block, turn = newton_orthonormalized_qr(block, keep=False)
             return block, off @ R, turn @ R
     inside = inner(Q, S)
     rest = S.copy("K")
@@ -392,50 +392,50 @@ def next_block(
         # `_by_gram` divides by small lengths, which amplifies the rounding errors along Q.
         block, R = found
         subtract(block, Q, inner(Q, block))
-        block, turn = polished(block, keep=False)
+        block, turn = newton_orthonormalized_qr(block, keep=False)
         return block, inside, turn @ R
-    block = independent(rest - Q @ (Q.T @ rest), floor)
+    block = independent_columns(rest - Q @ (Q.T @ rest), floor)
     if block.shape[1]:
         block = orth(complement(block, Q))
     return block, inside, block.T @ rest
 
 
-def _subtract_projection(block: Array, Q: Array, off: Array, grown: Array, skew: float) -> Array:
+def _subtract_projection(block: Array, Q: Array, coefficients: Array, grown: Array, skew: float) -> Array:
     """Subtract Q @ off from a block in place, except in directions in which `off` and `grown` are below `skew`.
 
     Return the part of `off` that was subtracted.
     """
-    squares, V = eigh_descending(off.T @ off + grown.T @ grown)
+    squares, V = eigh_descending(coefficients.T @ coefficients + grown.T @ grown)
     count = int(np.sum(squares > skew**2))
     # Directions are left out only if rounding errors cannot hide a larger direction, and if this saves at least half of
     # the columns.
     if squares[0] * np.finfo(float).eps < skew**2 and 2 * count <= len(V):
         V = V[:, :count]
-        some = off @ V
+        some = coefficients @ V
         if count:
-            subtract(block, times(Q, some), V.T)
+            subtract(block, product_in_memory_order(Q, some), V.T)
         return np.asarray(some @ V.T)
-    subtract(block, Q, off)
-    return off
+    subtract(block, Q, coefficients)
+    return coefficients
 
 
-def blocks(A: Array, B: Array, C: Array, D: Array) -> Array:
+def block_matrix(A: Array, B: Array, C: Array, D: Array) -> Array:
     """Return the matrix [[A, B], [C, D]]. `np.block` takes several times as long for small matrices."""
     (m, n), whole = A.shape, np.empty((len(A) + len(C), A.shape[1] + B.shape[1]))
     whole[:m, :n], whole[:m, n:], whole[m:, :n], whole[m:, n:] = A, B, C, D
     return whole
 
 
-def polish(Z: Array) -> Array:
+def newton_orthonormalize(Z: Array) -> Array:
     """Return Z orthonormalized by one Newton step of `polar`, which is faster than `orth`.
 
     The columns of Z must be nearly orthonormal.
     """
-    return polished(Z)[0]
+    return newton_orthonormalized_qr(Z)[0]
 
 
-def polished(Z: Array, *, keep: bool = True) -> tuple[Array, Array]:
-    """Return Q, the result of `polish(Z)`, and the small matrix R with Z = Q R. Unless `keep`, Q may overwrite Z."""
+def newton_orthonormalized_qr(Z: Array, *, keep: bool = True) -> tuple[Array, Array]:
+    """Return Q, the result of `newton_orthonormalize(Z)`, and R with Z = Q R. Unless `keep`, Q may overwrite Z."""
     off = Z.T @ Z
     off.flat[:: len(off) + 1] -= 1.0
     if np.abs(off).max(initial=0.0) > _SMALL_DEVIATION:
@@ -443,7 +443,7 @@ def polished(Z: Array, *, keep: bool = True) -> tuple[Array, Array]:
     one = np.eye(len(off))
     step, turn = one - off / 2.0, one + off / 2.0
     if keep or Z.size < _ENTRIES:
-        return times(Z, step), turn
+        return product_in_memory_order(Z, step), turn
     for i in range(0, len(Z), _ROWS):
         Z[i : i + _ROWS] = Z[i : i + _ROWS] @ step
     return Z, turn
@@ -452,11 +452,11 @@ def polished(Z: Array, *, keep: bool = True) -> tuple[Array, Array]:
 def _by_gram(Y: Array, floor: float) -> tuple[Array, Array] | None:
     """Return a nearly orthonormal B and a matrix R with Y = B R, or None if the Gram matrix is not accurate enough.
 
-    B has about the same span as the result of `independent`, at a third of the cost. Columns of Y are scaled to length
-    1. Directions longer than 1e-4 are kept. All other directions must be shorter than `floor`, and B R does not contain
-    them.
+    B has about the same span as the result of `independent_columns`, at a third of the cost. Columns of Y are scaled to
+    length 1. Directions longer than 1e-4 are kept. All other directions must be shorter than `floor`, and B R does not
+    contain them.
     """
-    sizes = _lengths(Y)
+    sizes = _plain_column_norms(Y)
     # Directions longer than 1e-4 of a column's length are kept below, so 1e-4 of every column's length must exceed the
     # floor. Comparisons with NaN are false.
     least = max(floor / _SMALLEST_SINGULAR_VALUE, _SMALL)
@@ -468,7 +468,7 @@ def _by_gram(Y: Array, floor: float) -> tuple[Array, Array] | None:
     if count < len(V) and np.linalg.norm(Y @ W[:, count:]) * sizes.max() > floor:
         return None
     lengths = np.sqrt(squares[:count])
-    return times(Y, W[:, :count] / lengths), (V[:, :count] * lengths).T * sizes
+    return product_in_memory_order(Y, W[:, :count] / lengths), (V[:, :count] * lengths).T * sizes
 
 
 def largest_eigenvalue(product: Callable[[Array], Array], d: int, steps: int) -> float:
@@ -482,13 +482,13 @@ def largest_eigenvalue(product: Callable[[Array], Array], d: int, steps: int) ->
     return float(np.linalg.eigvalsh(Z.T @ product(Z))[-1])
 
 
-def about_norm2(T: Array) -> float:
+def approximate_norm2(T: Array) -> float:
     """Return a close lower bound on the spectral norm of a small symmetric matrix, by the power method."""
     largest = float(np.abs(T).max(initial=0.0))
     if largest == 0.0:
         return 0.0
     T = T / largest  # After this division, squares neither overflow nor underflow.
-    v = T[:, int(np.argmax(_lengths(T)))].copy()
+    v = T[:, int(np.argmax(_plain_column_norms(T)))].copy()
     size = math.sqrt(v @ v)  # For such short vectors, `np.linalg.norm` takes longer than the product with T.
     for _ in range(8):
         v = T @ (v / size)
@@ -517,7 +517,7 @@ def lanczos(product: Callable[[Array], Array], d: int, k: int, *, tol: float) ->
 
 
 @dataclass(frozen=True)
-class Power:
+class PowerIteration:
     """The power method on an orthonormal block, with a QR after every few products.
 
     Attributes
@@ -539,11 +539,11 @@ class Power:
     inside: int = 0
 
     @classmethod
-    def of(cls, U: Array) -> Power:
+    def start_from(cls, U: Array) -> PowerIteration:
         """Return the iteration before its first product, from an orthonormal block."""
         return cls(U, None, U)
 
-    def step(self, Y: Array, qr_every: int) -> Power:
+    def step(self, Y: Array, qr_every: int) -> PowerIteration:
         """Return the iteration after a product. Y is C times the block, possibly with noise.
 
         The block is orthonormalized after every `qr_every` products.
@@ -551,12 +551,12 @@ class Power:
         inside = self.inside + 1
         product = Y if inside == 1 else self.product
         if inside < qr_every:
-            return Power(self.U, product, Y, inside)
+            return PowerIteration(self.U, product, Y, inside)
         U = orth(Y)
         if qr_every > 1:
-            return Power.of(U)
+            return PowerIteration.start_from(U)
         # The product is kept, because it belongs to U. With more products between two QRs, it would be outdated.
-        return Power(self.U, product, U)
+        return PowerIteration(self.U, product, U)
 
 
 _HALF_ERROR: Final = 1e-9  # the relative rounding error of half the sum of weights
@@ -566,7 +566,7 @@ _CONVERGED: Final = 1e-12
 _SMALLEST_DISTANCE: Final = 1e-12  # the smallest divisor, as a share of the largest length of a point
 
 
-def median(values: Array, weights: Array) -> Array:
+def weighted_median(values: Array, weights: Array) -> Array:
     """Return the weighted median over the first axis.
 
     As in `np.median`, the median is the mean of the two middle values if no single value is in the middle.
@@ -621,7 +621,7 @@ def weiszfeld(product: Callable[[Array], Array], squares: Array, weights: Array)
     return np.asarray(a)
 
 
-def of_points(P: Array, weights: Array) -> Array:
+def median_of_points(P: Array, weights: Array) -> Array:
     """Return the coefficients of the geometric median of the rows of P. The working memory is not larger than P."""
     squares = np.einsum("ij,ij->i", P, P)
     if len(P) > P.shape[1]:
@@ -630,7 +630,7 @@ def of_points(P: Array, weights: Array) -> Array:
     return weiszfeld(lambda a: G @ a, squares, weights)
 
 
-def of_spans(bases: Sequence[Array], weights: Array) -> Array:
+def median_of_spans(bases: Sequence[Array], weights: Array) -> Array:
     """Return the coefficients of the geometric median of the projections V_i V_i' for these bases V_i.
 
     The inner products are ||V_i'V_j||_F^2. For more than d bases, they are computed from the d x d sum of

@@ -1,8 +1,8 @@
 """Settings in the advice of messages, and their names in Python, at the command line and in a run-config.
 
 A message that advises a setting is an f-string with, for example, `option("missing", "mean")`. This call returns the
-setting between two marks. `Sentence` shows the setting as Python writes it, and keeps the marks. `in_words` rewrites
-the message for another interface.
+setting between two marks. `Sentence` shows the setting as Python writes it, and keeps the marks. `with_advice_written`
+rewrites the message for another interface.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ Advice: TypeAlias = list[Any]
 
 def option(name: str, *value: object) -> str:
     """Return a marked setting for a message, with the recommended value if it is given."""
-    return _marked("option", name, *value)
+    return _with_marks("option", name, *value)
 
 
-def reading(name: str, value: object) -> str:
+def reader_argument(name: str, value: object) -> str:
     """Return a marked argument of a file reader for a message, such as decimal=","."""
-    return _marked("reading", name, value)
+    return _with_marks("reading", name, value)
 
 
-def apart(columns: list[str] | tuple[str, ...]) -> str:
+def advice_to_read_apart(columns: list[str] | tuple[str, ...]) -> str:
     """Return the marked advice to read these columns separately from the numeric columns."""
-    return _marked("apart", list(columns))
+    return _with_marks("apart", list(columns))
 
 
-def filling() -> str:
+def advice_to_fill() -> str:
     """Return the marked advice to fill missing values of new rows with the means of the run."""
-    return _marked("filling")
+    return _with_marks("filling")
 
 
-def _marked(*advice: object) -> str:
-    return f"\x02{json.dumps(advice, default=_plain)}\x03"
+def _with_marks(*advice: object) -> str:
+    return f"\x02{json.dumps(advice, default=_as_json_value)}\x03"
 
 
-def _plain(value: Any) -> object:
+def _as_json_value(value: Any) -> object:
     """Return a value in a form that JSON supports: a numpy number as a Python number, and any other value as text."""
     return value.item() if hasattr(value, "item") else str(value)
 
@@ -72,7 +72,7 @@ class Sentence(str):
     def __new__(cls, text: str) -> Sentence:
         """Create the message from a text with marks."""
         marked = marks_of(text)
-        self = super().__new__(cls, in_words(marked, in_python))
+        self = super().__new__(cls, with_advice_written(marked, in_python))
         self.marked = marked
         return self
 
@@ -85,7 +85,7 @@ def marks_of(text: str) -> str:
     return text.marked if isinstance(text, Sentence) else text
 
 
-def in_words(text: str, name: Callable[[Advice], str]) -> str:
+def with_advice_written(text: str, name: Callable[[Advice], str]) -> str:
     """Return a message with each marked piece of advice replaced by the text that `name` returns for this advice."""
     return _MARK.sub(lambda found: name(json.loads(found[1])), marks_of(text))
 

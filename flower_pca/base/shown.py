@@ -76,7 +76,7 @@ def brief(self: Any) -> str:
     return f"{type(self).__name__}({parts})"
 
 
-def _same(value: object, usual: object) -> bool:
+def _equals_default(value: object, usual: object) -> bool:
     """Return whether a value equals the default `usual`. Arrays are not compared, because numpy compares entries."""
     if value is usual:
         return True
@@ -84,15 +84,15 @@ def _same(value: object, usual: object) -> bool:
     return plain and type(value) is type(usual) and bool(value == usual)
 
 
-def _shown_fields(of: Any) -> list[tuple[str, object]]:
+def _shown_fields(instance: Any) -> list[tuple[str, object]]:
     """Return the names and values of the fields that `brief` shows."""
-    if not is_dataclass(of):
-        return [(name, getattr(of, name)) for name in of._fields]
+    if not is_dataclass(instance):
+        return [(name, getattr(instance, name)) for name in instance._fields]
     told = []
-    for field in fields(of):
-        value = getattr(of, field.name)
+    for field in fields(instance):
+        value = getattr(instance, field.name)
         usual = field.default if field.default_factory is MISSING else field.default_factory()
-        if not _same(value, usual):
+        if not _equals_default(value, usual):
             told.append((field.name, value))
     return told
 

@@ -1,4 +1,4 @@
-"""Adapt rows of every kind to the protocol `Blocks`. `of` returns the adapter for an object.
+"""Adapt rows of every kind to the protocol `Blocks`. `as_blocks` returns the adapter for an object.
 
 The adapter is chosen by the methods of an object, not by its class, so no package has to be imported for the choice.
 """
@@ -15,23 +15,29 @@ from flower_pca.base import labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import in_one_line
-from flower_pca.blocks.compressed import Compressed, canonical, is_compressed, parts_of, picked_sparse
-from flower_pca.blocks.groups import Groups, is_grouped
-from flower_pca.blocks.loader import Loader, is_loader
+from flower_pca.blocks.compressed import (
+    CompressedRows,
+    csr_pieces,
+    is_compressed,
+    with_sparse_columns,
+    without_duplicates,
+)
+from flower_pca.blocks.groups import RowGroups, is_grouped
+from flower_pca.blocks.loader import LoaderRows, is_loader
 from flower_pca.blocks.source import (
     Blocks,
     Place,
     Stored,
-    cut,
+    all_rows,
+    as_computing_block,
+    cut_into_blocks,
     dtype_of,
-    gives_slices,
     is_sparse,
-    native,
     rows_of_a_block,
     rows_of_a_piece,
-    whole,
+    supports_slices,
 )
-from flower_pca.blocks.tensors import in_memory, is_tensor
+from flower_pca.blocks.tensors import is_tensor, tensor_as_array
 
 # If a block has at least this many rows, an array that is stored by columns is used without a copy. Blocks of wide
 # tables have fewer rows. If a wide table is stored by columns, a block consists of many short stretches of memory, and
@@ -44,7 +50,7 @@ _ACCEPTED: Final = (
 )
 
 
-def of(X: Any, who: str = "the rows") -> Blocks:
+def as_blocks(X: Any, who: str = "the rows") -> Blocks:
     """Return rows of any kind as a source of blocks.
 
     Parameters
@@ -72,37 +78,37 @@ def of(X: Any, who: str = "the rows") -> Blocks:
             f"{'is' if masked == 1 else 'are'} missing. Call .filled(np.nan) to mark them as missing values, or fill "
             "them before the run."
         )
-    if (adapter := _storage(X)) is not None:
+    if (adapter := _adapter_for(X)) is not None:
         return adapter(X, who)
     rows: Any = X
-    if not (hasattr(X, "tocsr") or gives_slices(X)):
+    if not (hasattr(X, "tocsr") or supports_slices(X)):
         rows = _as_array(X, who)
     _require_table(rows, X, who)
     if hasattr(rows, "tocsr"):
-        return Sliced(canonical(rows.tocsr()))
-    sliced = Sliced(rows)
+        return SlicedRows(without_duplicates(rows.tocsr()))
+    sliced = SlicedRows(rows)
     if sliced.by_columns and rows_of_a_block(sliced.shape[1], sliced.dtype) < _STRETCH and sliced.place() is None:
-        return Sliced(np.ascontiguousarray(rows))
+        return SlicedRows(np.ascontiguousarray(rows))
     return sliced
 
 
 def is_stored(X: Any) -> bool:
     """Return whether only an adapter can read these rows, for example because they are in a file or a loader."""
-    if hasattr(X, "pieces") or _storage(X) is not None:
+    if hasattr(X, "pieces") or _adapter_for(X) is not None:
         return True
-    return gives_slices(X) and not (hasattr(X, "tocsr") or hasattr(X, "columns"))
+    return supports_slices(X) and not (hasattr(X, "tocsr") or hasattr(X, "columns"))
 
 
 _Adapter = Callable[[Any, str], Blocks]
 _STORAGE: Final[tuple[tuple[Callable[[Any], bool], _Adapter], ...]] = (
-    (is_tensor, lambda X, who: Sliced(in_memory(X, who))),
-    (is_loader, Loader),
-    (is_compressed, Compressed.of),
-    (is_grouped, Groups.of),
+    (is_tensor, lambda X, who: SlicedRows(tensor_as_array(X, who))),
+    (is_loader, LoaderRows),
+    (is_compressed, CompressedRows.from_group),
+    (is_grouped, RowGroups.from_opened),
 )
 
 
-def _storage(X: Any) -> _Adapter | None:
+def _adapter_for(X: Any) -> _Adapter | None:
     """Return the adapter for a tensor, a loader, a CSR group, or parquet or Arrow data, or None for other objects."""
     if hasattr(X, "__array_interface__"):  # This check comes first because a simulation has thousands of arrays.
         return None
@@ -119,11 +125,11 @@ def _as_array(X: Any, who: str) -> Array:
 
 def _no_rows(X: Any, who: str, why: str = "") -> DataError:
     """Return the error for an object from which no adapter can read rows."""
-    what = f"The rows of {who} cannot be read from {_kind(X)}"
+    what = f"The rows of {who} cannot be read from {_type_name(X)}"
     return DataError(f"{what}, because {why}. {_ACCEPTED}" if why else f"{what}. {_ACCEPTED}")
 
 
-def _kind(X: Any) -> str:
+def _type_name(X: Any) -> str:
     if isinstance(X, str):
         return "text"
     name = type(X).__name__
@@ -159,7 +165,7 @@ def _conversion(dimensions: int, dtype: np.dtype[Any]) -> str:
     return "."
 
 
-class Sliced(Stored):
+class SlicedRows(Stored):
     """Rows that are read by slices, X[i:j]. A dense array or memory map is a single piece, without a copy."""
 
     __slots__ = ("_X", "_start", "dtype", "shape", "sparse")
@@ -187,7 +193,7 @@ class Sliced(Stored):
         pieces of about 16 MB that consist of whole chunks.
         """
         if self.sparse:
-            yield from parts_of(self._X)
+            yield from csr_pieces(self._X)
             return
         if self._in_memory:
             yield np.asarray(self._X)
@@ -201,11 +207,11 @@ class Sliced(Stored):
             yield np.asarray(self._X[first:last])
             first = last
 
-    def between(self, start: int, stop: int) -> Sliced:
+    def rows_between(self, start: int, stop: int) -> SlicedRows:
         """Return the rows from `start` up to, but not including, `stop`."""
         if self.sparse or self._in_memory:
-            return Sliced(self._X[start:stop])
-        return Sliced(self._X, self._start + start, self._start + stop)
+            return SlicedRows(self._X[start:stop])
+        return SlicedRows(self._X, self._start + start, self._start + stop)
 
     def place(self) -> Place | None:
         """Return the place of the rows in the file from which they are mapped, or None for other rows."""
@@ -219,8 +225,12 @@ class Sliced(Stored):
 
 def only_block(source: Blocks) -> Array | None:
     """Return the rows of a source as an array if they are a single block in memory. Otherwise, return None."""
-    found = source.array if isinstance(source, Sliced) else None
-    if found is None or len(found) > rows_of_a_block(found.shape[1], found.dtype) or native(found) is not found:
+    found = source.array if isinstance(source, SlicedRows) else None
+    if (
+        found is None
+        or len(found) > rows_of_a_block(found.shape[1], found.dtype)
+        or as_computing_block(found) is not found
+    ):
         return None
     return found
 
@@ -243,7 +253,7 @@ def place_of(X: Any) -> Place | None:
 
 
 @dataclass(frozen=True)
-class Picked(Stored):
+class PickedColumns(Stored):
     """Some columns of a source, in any order, which are selected block by block."""
 
     source: Blocks
@@ -261,31 +271,31 @@ class Picked(Stored):
 
     def pieces(self) -> Iterator[Array]:
         """Yield blocks with these columns. They are stored by rows or by columns, like the blocks of the source."""
-        for block in cut(self.source.pieces(), rows_of_a_block(len(self.columns), self.dtype)):
-            yield pick(native(block), self.columns)
+        for block in cut_into_blocks(self.source.pieces(), rows_of_a_block(len(self.columns), self.dtype)):
+            yield columns_of_block(as_computing_block(block), self.columns)
 
 
-def picked(source: Blocks, columns: Array) -> Blocks:
+def with_columns(source: Blocks, columns: Array) -> Blocks:
     """Return these columns of a source in this order.
 
     Columns of dense rows are selected block by block. Columns of sparse rows are selected at once, unless they are
     large and in a file. If the source is itself a selection of columns, both selections are combined.
     """
     if is_sparse(source):
-        return of(picked_sparse(source, columns))
-    if isinstance(source, Picked):
+        return as_blocks(with_sparse_columns(source, columns))
+    if isinstance(source, PickedColumns):
         whole, places = source.source, source.columns[columns]
         # A client sorts its columns by name, and then a run often requests them in their original order.
         if np.array_equal(places, np.arange(whole.shape[1])):
             return whole
-        return Picked(whole, places)
+        return PickedColumns(whole, places)
     if hasattr(source, "of_columns"):
         alone: Blocks = source.of_columns(columns)
         return alone
-    return Picked(source, columns)
+    return PickedColumns(source, columns)
 
 
-def pick(block: Array, columns: Array) -> Array:
+def columns_of_block(block: Array, columns: Array) -> Array:
     """Return these columns of a dense block. The result is stored by rows or by columns, like the block."""
     if block.strides[0] < block.strides[1]:
         return block.T[columns].T
@@ -325,10 +335,10 @@ class RowSubset(Stored):
             start = end
 
 
-def part(source: Blocks, rows: Array) -> Blocks:
+def rows_of_source(source: Blocks, rows: Array) -> Blocks:
     """Return the rows of a source with these increasing indices. Rows are selected before columns."""
-    if isinstance(source, Picked):
-        return Picked(part(source.source, rows), source.columns)
+    if isinstance(source, PickedColumns):
+        return PickedColumns(rows_of_source(source.source, rows), source.columns)
     between = getattr(source, "between", None)
     if between is not None and len(rows) and rows[-1] - rows[0] + 1 == len(rows):
         stretch: Blocks | None = between(int(rows[0]), int(rows[-1]) + 1)
@@ -337,16 +347,16 @@ def part(source: Blocks, rows: Array) -> Blocks:
     return RowSubset(source, rows)
 
 
-def take(source: Blocks, rows: Array) -> Any:
+def rows_in_any_order(source: Blocks, rows: Array) -> Any:
     """Return the rows of a source with these indices: as a source if the indices increase, else in memory."""
     if (np.diff(rows) > 0).all():
-        return part(source, rows)
+        return rows_of_source(source, rows)
     wanted, where = np.unique(rows, return_inverse=True)
-    return whole(part(source, wanted))[where]
+    return all_rows(rows_of_source(source, wanted))[where]
 
 
 @dataclass(frozen=True)
-class Joined(Stored):
+class JoinedRows(Stored):
     """The rows of several sources, one source after another."""
 
     sources: tuple[Blocks, ...]

@@ -38,7 +38,7 @@ def bytes_of_a_variant(people: int) -> int:
     return -(-people // EACH)
 
 
-def _table() -> Array:
+def _lookup_table() -> Array:
     """Return the lookup table with the counts of four people for each byte: of the first allele, then of the second."""
     codes = (np.arange(_OTHER)[:, None] >> np.arange(0, 2 * EACH, 2)) & 3
     copies = _COPIES[codes]
@@ -74,7 +74,7 @@ class Bed(Stored):
         self._rows = np.arange(people) if rows is None else rows
         self.shape = (len(self._rows), len(variants))
         self.dtype = np.dtype(dtype)
-        self._copies = _table().astype(self.dtype)
+        self._copies = _lookup_table().astype(self.dtype)
         # In this mask, the bits of the people whose rows are used are set.
         kept = np.zeros(bytes_of_a_variant(people) * EACH, dtype=np.uint8)
         kept[self._rows] = _CODE
@@ -85,47 +85,47 @@ class Bed(Stored):
         """The path of the file."""
         return str(self._file)
 
-    def _packed(self) -> Array:
+    def _packed_bytes(self) -> Array:
         """Return the bytes of the file, with a row for each variant."""
         entries: Array = np.memmap(self._file, dtype=np.uint8, mode="r", offset=len(HEAD))
         return np.asarray(entries).reshape(-1, bytes_of_a_variant(self._people))
 
-    def of_columns(self, columns: Array) -> Bed:
+    def select_columns(self, columns: Array) -> Bed:
         """Return these columns in this order. Other columns are not decoded."""
         variants, other = self._variants[columns], self._other[columns]
         return Bed(self._file, self._people, variants, other, self.dtype, self._rows)
 
-    def of_rows(self, rows: Array) -> Bed:
+    def select_rows(self, rows: Array) -> Bed:
         """Return the rows with these increasing indices."""
         return Bed(self._file, self._people, self._variants, self._other, self.dtype, self._rows[rows])
 
-    def between(self, start: int, stop: int) -> Bed:
+    def rows_between(self, start: int, stop: int) -> Bed:
         """Return the rows from `start` up to, but not including, `stop`."""
-        return self.of_rows(np.arange(start, stop))
+        return self.select_rows(np.arange(start, stop))
 
     def pieces(self) -> Iterator[Array]:
         """Yield blocks of rows, which are stored by columns."""
-        d, packed = self.shape[1], self._packed()
+        d, packed = self.shape[1], self._packed_bytes()
         people = -(-rows_of_a_block(d, self.dtype) // EACH) * EACH
         at_once = max(_PIECE * EACH // max(d, 1) // people, 1) * people
-        for first, last in self._stretches(at_once):
+        for first, last in self._person_ranges(at_once):
             begin = first // EACH
             stretch = packed[self._variants, begin : bytes_of_a_variant(last)]
             for a in range(first, last, people):
                 b = min(a + people, last)
-                rows, places = self._between(a, b)
+                rows, places = self._slice_and_positions(a, b)
                 if rows.start < rows.stop:
-                    decoded = self._decoded(stretch[:, a // EACH - begin : bytes_of_a_variant(b) - begin])
+                    decoded = self._decode_people(stretch[:, a // EACH - begin : bytes_of_a_variant(b) - begin])
                     yield decoded[places]
 
-    def _stretches(self, at_once: int) -> Iterator[tuple[int, int]]:
+    def _person_ranges(self, at_once: int) -> Iterator[tuple[int, int]]:
         """Yield the first person of each stretch to read, at the start of a byte, and the person after the last."""
         if len(self._rows):
             end = int(self._rows[-1]) + 1
             for first in range(int(self._rows[0]) // EACH * EACH, end, at_once):
                 yield first, min(first + at_once, end)
 
-    def _between(self, first: int, last: int) -> tuple[slice, Any]:
+    def _slice_and_positions(self, first: int, last: int) -> tuple[slice, Any]:
         """Return the slice of rows for the people `first` to `last` - 1, and their positions relative to `first`."""
         a, b = map(int, np.searchsorted(self._rows, (first, last)))
         places = self._rows[a:b] - first
@@ -133,27 +133,27 @@ class Bed(Stored):
             return slice(a, b), slice(int(places[0]), int(places[-1]) + 1)
         return slice(a, b), places
 
-    def _decoded(self, packed: Array) -> Array:
+    def _decode_people(self, packed: Array) -> Array:
         """Return decoded rows, one per person, from bytes with one line per column."""
         d, width = packed.shape
         room = np.empty((d, width, EACH), dtype=self.dtype)
         step = max(_LOOKED_UP // max(width, 1), 1)
         for j in range(0, d, step):
-            self._look_up(self._copies, packed[j : j + step], slice(j, j + step), room[j : j + step])
+            self._decode_into(self._copies, packed[j : j + step], slice(j, j + step), room[j : j + step])
         return room.reshape(d, -1).T
 
-    def _look_up(self, copies: Array, packed: Array, columns: slice, room: Array) -> None:
+    def _decode_into(self, copies: Array, packed: Array, columns: slice, room: Array) -> None:
         places = packed + np.where(self._other[columns, None], _OTHER, 0)
         # Every index is valid, and mode="clip" is faster because it skips the check for invalid indices.
         np.take(copies, places, axis=0, mode="clip", out=room)
 
-    def _blocks(self) -> Iterator[tuple[slice, int, int, Array]]:
+    def _packed_blocks(self) -> Iterator[tuple[slice, int, int, Array]]:
         """Yield blocks of columns: the slice of columns, the first person, the person after the last, and the bytes.
 
         In the bytes, the entries of people that are not rows are missing values.
         """
-        d, packed = self.shape[1], self._packed()
-        for first, last in self._stretches(_PEOPLE):
+        d, packed = self.shape[1], self._packed_bytes()
+        for first, last in self._person_ranges(_PEOPLE):
             begin, end = first // EACH, bytes_of_a_variant(last)
             kept = self._kept[begin:end]
             step = max(_ENTRIES // (EACH * (end - begin)), 1)
@@ -170,7 +170,7 @@ class Bed(Stored):
         Blocks fit the processor's cache. Each block overwrites the previous block.
         """
         for columns, first, last, entries, _ in self._decoded_blocks(self._copies):
-            rows, places = self._between(first, last)
+            rows, places = self._slice_and_positions(first, last)
             yield columns, rows, entries[:, places]
 
     def count_blocks(self) -> Iterator[tuple[slice, slice, Array, tuple[Array, Array]]]:
@@ -178,8 +178,8 @@ class Bed(Stored):
 
         The missing values are 0 in the blocks.
         """
-        for columns, first, last, entries, packed in self._decoded_blocks(np.nan_to_num(_table())):
-            rows, places = self._between(first, last)
+        for columns, first, last, entries, packed in self._decoded_blocks(np.nan_to_num(_lookup_table())):
+            rows, places = self._slice_and_positions(first, last)
             # A missing value has only the lower of its two bits set. Most bytes hold no missing value.
             gone = packed & ~(packed >> 1) & self._kept[first // EACH :][: packed.shape[1]] & _GONE
             lines, where = np.divmod(np.flatnonzero(gone != 0), gone.shape[1])
@@ -188,25 +188,25 @@ class Bed(Stored):
             yield columns, rows, entries[:, places], (lines[each], np.searchsorted(self._rows, people) - rows.start)
 
     def _decoded_blocks(self, copies: Array) -> Iterator[tuple[slice, int, int, Array, Array]]:
-        """Yield the values of `_blocks`, with the decoded entries before the bytes. `copies` is the lookup table."""
+        """Yield the values of `_packed_blocks`, with decoded entries before the bytes. `copies` is the lookup table."""
         room = np.empty(0, dtype=copies.dtype)
-        for columns, first, last, packed in self._blocks():
+        for columns, first, last, packed in self._packed_blocks():
             size = packed.size * EACH
             if room.size < size:
                 room = np.empty(size, dtype=copies.dtype)
             entries = room[:size].reshape(*packed.shape, EACH)
-            self._look_up(copies, packed, columns, entries)
+            self._decode_into(copies, packed, columns, entries)
             yield columns, first, last, entries.reshape(len(packed), -1), packed
 
     def tallies(self) -> tuple[Array, Array, Array]:
         """Return the number, the sum, and the sum of squares of the values in each column, as integers."""
-        copies = _table()
+        copies = _lookup_table()
         there = ~np.isnan(copies)
         counts = np.where(there, copies, 0).astype(np.int64)
         # A single number holds all three tallies, so a single lookup is enough.
         table = (there + (counts << _BITS) + (counts**2 << 2 * _BITS)).sum(axis=1)
         total = np.zeros((3, self.shape[1]), dtype=np.int64)
-        for columns, _, _, packed in self._blocks():
+        for columns, _, _, packed in self._packed_blocks():
             sums = table[packed + np.where(self._other[columns, None], _OTHER, 0)].sum(axis=1)
             for k in range(3):
                 total[k, columns] += (sums >> k * _BITS) & (2**_BITS - 1)
@@ -216,6 +216,6 @@ class Bed(Stored):
         """Return a digest of the entries, which is computed from their bytes in the file."""
         found = hashlib.blake2b(digest_size=16)
         found.update(np.packbits(self._other).data)
-        for _, _, _, packed in self._blocks():
+        for _, _, _, packed in self._packed_blocks():
             found.update(np.ascontiguousarray(packed).data)
         return int.from_bytes(found.digest(), "big")

@@ -10,7 +10,7 @@ import numpy as np
 
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
-from flower_pca.blocks.source import Blocks, Stored, cut_again, cut_sparse
+from flower_pca.blocks.source import Blocks, Stored, recut_sparse, sparse_piece_bounds
 
 _HELD: Final = 2**26  # Selected columns are kept in memory if they take at most this many bytes.
 
@@ -28,7 +28,7 @@ def _encoding(group: Any) -> str:
     return str(attributes.get("encoding-type", attributes.get("h5sparse_format", "")))
 
 
-class Compressed(Stored):
+class CompressedRows(Stored):
     """A CSR matrix in a group with the arrays `data`, `indices` and `indptr`. Only `indptr` is held in memory."""
 
     sparse = True
@@ -40,7 +40,7 @@ class Compressed(Stored):
         self.dtype = kind if kind.kind == "f" else np.dtype(np.float64)
 
     @classmethod
-    def of(cls, X: Any, who: str = "the rows") -> Compressed:
+    def from_group(cls, X: Any, who: str = "the rows") -> CompressedRows:
         """Return the CSR matrix in a group. Raise a DataError if the group does not hold a valid CSR matrix."""
         group = getattr(X, "group", X)
         if _encoding(group).startswith("csc"):
@@ -80,11 +80,11 @@ class Compressed(Stored):
 
     def pieces(self) -> Iterator[Any]:
         """Yield pieces of rows with about 2^21 stored entries each."""
-        for start, stop in cut_sparse(self._indptr):
+        for start, stop in sparse_piece_bounds(self._indptr):
             a, b = int(self._indptr[start]), int(self._indptr[stop])
-            yield canonical(self._between(a, b, self._indptr[start : stop + 1] - a))
+            yield without_duplicates(self._stored_between(a, b, self._indptr[start : stop + 1] - a))
 
-    def _between(self, a: int, b: int, indptr: Array) -> Any:
+    def _stored_between(self, a: int, b: int, indptr: Array) -> Any:
         """Return the rows with the stored entries from `a` up to, but not including, `b`.
 
         This is a separate function, so that no variable keeps a piece in memory while the next piece is read.
@@ -98,9 +98,9 @@ class Compressed(Stored):
             )
         return _csr(data, indices, indptr, self.shape[1])
 
-    def between(self, start: int, stop: int) -> Compressed:
+    def rows_between(self, start: int, stop: int) -> CompressedRows:
         """Return the rows from `start` up to, but not including, `stop`."""
-        return Compressed(self._group, self._indptr[start : stop + 1], self.shape[1], self._who)
+        return CompressedRows(self._group, self._indptr[start : stop + 1], self.shape[1], self._who)
 
 
 def _csr(data: Array, indices: Array, indptr: Array, d: int) -> Any:
@@ -109,9 +109,9 @@ def _csr(data: Array, indices: Array, indptr: Array, d: int) -> Any:
     return csr_array((data, indices, indptr), shape=(len(indptr) - 1, d))
 
 
-def parts_of(S: Any) -> Iterator[Any]:
+def csr_pieces(S: Any) -> Iterator[Any]:
     """Yield CSR in memory in the same pieces as CSR in a file. The pieces share the memory of the matrix."""
-    if S.nnz == 0 or len(cuts := list(cut_sparse(S.indptr))) == 1:
+    if S.nnz == 0 or len(cuts := list(sparse_piece_bounds(S.indptr))) == 1:
         yield S
         return
     for start, stop in cuts:
@@ -122,7 +122,7 @@ def parts_of(S: Any) -> Iterator[Any]:
         yield part
 
 
-def canonical(S: Any) -> Any:
+def without_duplicates(S: Any) -> Any:
     """Return CSR of floating-point numbers in which each entry is stored only once."""
     if S.dtype.kind != "f":
         S = S.astype(np.float64)
@@ -133,7 +133,7 @@ def canonical(S: Any) -> Any:
     return S
 
 
-class PickedSparse(Stored):
+class PickedSparseColumns(Stored):
     """Some columns of a source of CSR, in any order and each at most once, which are selected piece by piece."""
 
     sparse = True
@@ -142,30 +142,30 @@ class PickedSparse(Stored):
         self.source, self.columns = source, columns
         self.shape, self.dtype = (source.shape[0], len(columns)), source.dtype
 
-    def between(self, start: int, stop: int) -> PickedSparse | None:
+    def rows_between(self, start: int, stop: int) -> PickedSparseColumns | None:
         """Return the rows from `start` up to, but not including, `stop`.
 
         Return None if the source cannot read these rows without the rows before them.
         """
         stretch = getattr(self.source, "between", lambda start, stop: None)(start, stop)
-        return None if stretch is None else PickedSparse(stretch, self.columns)
+        return None if stretch is None else PickedSparseColumns(stretch, self.columns)
 
     def pieces(self) -> Iterator[Any]:
         """Yield pieces that begin at the same rows as the pieces of the same matrix in memory."""
         place = np.full(self.source.shape[1], -1, dtype=np.int32)
         place[self.columns] = np.arange(len(self.columns), dtype=np.int32)
         # Unlike a generator, `map` does not keep a piece of the source while its copy is used.
-        placed = map(partial(_placed, place=place, d=len(self.columns)), self.source.pieces())
+        placed = map(partial(_move_columns, new_positions=place, d=len(self.columns)), self.source.pieces())
         # If all columns are selected, the rows have the same numbers of entries, so the pieces begin at the right rows.
-        if isinstance(self.source, Compressed) and self.shape[1] == self.source.shape[1]:
+        if isinstance(self.source, CompressedRows) and self.shape[1] == self.source.shape[1]:
             return placed
-        return cut_again(placed)
+        return recut_sparse(placed)
 
 
-def _placed(S: Any, place: Array, d: int) -> Any:
+def _move_columns(S: Any, new_positions: Array, d: int) -> Any:
     """Return CSR with each entry moved from column j to column `place[j]`, or dropped if `place[j]` is -1."""
-    data, indices, indptr = S.data, place[S.indices], S.indptr
-    if d < len(place):
+    data, indices, indptr = S.data, new_positions[S.indices], S.indptr
+    if d < len(new_positions):
         kept = indices >= 0
         ends = np.concatenate([[0], np.cumsum(kept)])
         data, indices, indptr = data[kept], indices[kept], ends[indptr]
@@ -178,15 +178,15 @@ def _placed(S: Any, place: Array, d: int) -> Any:
     return placed
 
 
-def picked_sparse(source: Blocks, columns: Array) -> Any:
+def with_sparse_columns(source: Blocks, columns: Array) -> Any:
     """Return these columns of a source of CSR, in memory if they take at most 64 MB, and as a source otherwise."""
     from scipy.sparse import csr_array, vstack
 
-    if isinstance(source, PickedSparse):
+    if isinstance(source, PickedSparseColumns):
         columns, source = source.columns[columns], source.source
     if np.array_equal(columns, np.arange(source.shape[1])):
         return source
-    lazy, size, pieces = PickedSparse(source, columns), 0, []
+    lazy, size, pieces = PickedSparseColumns(source, columns), 0, []
     if lazy.shape == source.shape and getattr(source, "nbytes", 0) > _HELD:
         return lazy  # If all entries are selected, their size is known without reading them.
     for piece in lazy.pieces():

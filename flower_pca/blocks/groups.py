@@ -28,7 +28,7 @@ def is_grouped(X: Any) -> bool:
     return any(hasattr(X, what) for what in ("iter_batches", "get_batch", "to_batches")) and hasattr(X, "schema")
 
 
-class Groups(Stored):
+class RowGroups(Stored):
     """The rows in some numeric columns of a parquet or Arrow file, with NaN for missing values.
 
     Parameters
@@ -54,12 +54,12 @@ class Groups(Stored):
         self, opened: Callable[[], Any], columns: Sequence[str], n: int, *, single: bool, start: int = 0
     ) -> None:
         self._opened, self._columns, self._start = opened, tuple(columns), start
-        self.names = tuple(labels.clean(column) for column in columns)
+        self.names = tuple(labels.clean_name(column) for column in columns)
         self.shape = (n, len(self._columns))
         self.dtype = np.dtype(np.float32 if single and self._columns else np.float64)
 
     @classmethod
-    def of(cls, X: Any, who: str = "the rows") -> Groups:
+    def from_opened(cls, X: Any, who: str = "the rows") -> RowGroups:
         """Return all columns of a pyarrow object. Raise a DataError if a column holds no numbers."""
         # The Arrow schema is needed here. The attribute `schema` of a parquet file is another kind of schema.
         schema = getattr(X, "schema_arrow", X.schema)
@@ -70,12 +70,12 @@ class Groups(Stored):
                     f"Column {name} of {who} holds values of the type {kind}, not numbers. Select the columns of "
                     f"numbers with table.select([...]) or read(columns=[...])."
                 )
-        return cls(lambda: X, list(kinds), number_of_rows(X), single=is_single(kinds.values()))
+        return cls(lambda: X, list(kinds), number_of_rows(X), single=is_single_precision(kinds.values()))
 
     def pieces(self) -> Iterator[Array]:
         """Yield the rows as arrays, batch by batch."""
         of_a_piece, stop = rows_of_a_piece(self.shape[1], self.dtype), self._start + self.shape[0]
-        for batch in batches(self._opened(), self._columns, of_a_piece, self._start, stop):
+        for batch in record_batches(self._opened(), self._columns, of_a_piece, self._start, stop):
             rows = np.empty((batch.num_rows, len(self._columns)), dtype=self.dtype)
             for j, column in enumerate(self._columns):
                 # A safe cast would refuse whole numbers above 2^53. This cast only rounds their last digits.
@@ -83,24 +83,26 @@ class Groups(Stored):
                 rows[:, j] = values.to_numpy(zero_copy_only=False)
             yield rows
 
-    def between(self, start: int, stop: int) -> Groups:
+    def rows_between(self, start: int, stop: int) -> RowGroups:
         """Return the rows from `start` up to, but not including, `stop`."""
         single = self.dtype == np.float32
-        return Groups(self._opened, self._columns, stop - start, single=single, start=self._start + start)
+        return RowGroups(self._opened, self._columns, stop - start, single=single, start=self._start + start)
 
 
-def is_single(kinds: Any) -> bool:
+def is_single_precision(kinds: Any) -> bool:
     """Return whether all of these types are floats of at most single precision."""
     return all(str(kind) in _SINGLE for kind in kinds)
 
 
-def batches(opened: Any, columns: Sequence[str], rows: int, start: int = 0, stop: int | None = None) -> Iterator[Any]:
+def record_batches(
+    opened: Any, columns: Sequence[str], rows: int, start: int = 0, stop: int | None = None
+) -> Iterator[Any]:
     """Yield the rows of a file or table from `start` up to, but not including, `stop`, as record batches.
 
     Only these columns of a parquet file are read. Groups that contain none of the rows are not read.
     """
     first = 0
-    for n, read in _groups(opened, columns, rows):
+    for n, read in _row_groups(opened, columns, rows):
         left = n if stop is None else min(stop - first, n)
         seen = first
         for batch in read() if max(start - first, 0) < left else ():
@@ -111,7 +113,7 @@ def batches(opened: Any, columns: Sequence[str], rows: int, start: int = 0, stop
         first += n
 
 
-def _groups(opened: Any, columns: Sequence[str], rows: int) -> Iterator[tuple[int, Callable[[], Iterator[Any]]]]:
+def _row_groups(opened: Any, columns: Sequence[str], rows: int) -> Iterator[tuple[int, Callable[[], Iterator[Any]]]]:
     """Yield the number of rows of each group of a file, and a function that reads the batches of the group.
 
     Small groups of a parquet file are combined.
@@ -129,12 +131,12 @@ def _groups(opened: Any, columns: Sequence[str], rows: int) -> Iterator[tuple[in
             del sizes[:together]
     elif hasattr(opened, "get_batch"):
         for batch in map(opened.get_batch, range(opened.num_record_batches)):
-            yield batch.num_rows, partial(_slices, batch, rows)
+            yield batch.num_rows, partial(_batch_slices, batch, rows)
     else:
         yield opened.num_rows, partial(opened.to_batches, max_chunksize=rows)
 
 
-def _slices(batch: Any, rows: int) -> Iterator[Any]:
+def _batch_slices(batch: Any, rows: int) -> Iterator[Any]:
     """Return an iterator over slices of a record batch with this many rows each."""
     return (batch.slice(i, rows) for i in range(0, batch.num_rows, rows))
 

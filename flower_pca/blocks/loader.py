@@ -12,7 +12,7 @@ from flower_pca.base import labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.blocks.source import Stored
-from flower_pca.blocks.tensors import in_memory, is_tensor
+from flower_pca.blocks.tensors import is_tensor, tensor_as_array
 
 
 def is_loader(X: Any) -> bool:
@@ -20,7 +20,7 @@ def is_loader(X: Any) -> bool:
     return hasattr(X, "__iter__") and hasattr(getattr(X, "dataset", None), "__len__")
 
 
-class Loader(Stored):
+class LoaderRows(Stored):
     """The rows in the batches of a loader.
 
     If a batch has several arrays, such as rows and labels, the first array holds the rows.
@@ -43,7 +43,7 @@ class Loader(Stored):
                 "with one row per sample."
             )
         self._mark = zlib.crc32(np.ascontiguousarray(first).data)
-        self.shape = (_rows(loader, len(first)), first.shape[1])
+        self.shape = (_number_of_rows(loader, len(first)), first.shape[1])
         self.dtype = first.dtype
 
     def pieces(self) -> Iterator[Array]:
@@ -51,16 +51,16 @@ class Loader(Stored):
         n = 0
         for batch in self._batches():
             if n == 0 and zlib.crc32(np.ascontiguousarray(batch).data) != self._mark:
-                raise self._changed("other rows")
+                raise self._changed_error("other rows")
             n += len(batch)
             yield batch
         if n != self.shape[0]:
-            raise self._changed(f"{n:,} rows instead of {self.shape[0]:,}")
+            raise self._changed_error(f"{n:,} rows instead of {self.shape[0]:,}")
 
     def _batches(self) -> Iterator[Array]:
         for batch in self._loader:
             rows = batch[0] if isinstance(batch, list | tuple) else batch
-            array = in_memory(rows, self._who) if is_tensor(rows) else np.asarray(rows)
+            array = tensor_as_array(rows, self._who) if is_tensor(rows) else np.asarray(rows)
             if array.dtype.kind not in "fiub":
                 raise DataError(
                     f"The DataLoader of {self._who} yields batches of the type {array.dtype}. Make it yield real "
@@ -68,7 +68,7 @@ class Loader(Stored):
                 )
             yield array
 
-    def _changed(self, what: str) -> DataError:
+    def _changed_error(self, what: str) -> DataError:
         return DataError(
             f"The DataLoader of {self._who} gave {what} in a later pass. Make it yield the same rows in the same order "
             "in each pass, without random changes."
@@ -81,7 +81,7 @@ def _shuffles(loader: Any) -> bool:
     return hasattr(sampler, "generator") or bool(getattr(sampler, "shuffle", False))
 
 
-def _rows(loader: Any, batch: int) -> int:
+def _number_of_rows(loader: Any, batch: int) -> int:
     """Return the number of rows, not counting a shorter last batch if the loader drops it."""
     given = getattr(loader, "sampler", None)
     n = len(loader.dataset if given is None else given)

@@ -16,7 +16,7 @@ from flower_pca.base import checks
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.blocks import adapters
-from flower_pca.blocks.source import Blocks, Stored, is_sparse, whole
+from flower_pca.blocks.source import Blocks, Stored, all_rows, is_sparse
 
 
 def normalized(rows: Any, who: str, *, normalize: float | None = None, log: bool = False) -> Any:
@@ -41,11 +41,11 @@ def normalized(rows: Any, who: str, *, normalize: float | None = None, log: bool
     checks.choice("log", log, (True, False))
     if normalize is None and not log:
         return rows
-    source = Normalized(adapters.of(rows, who), who, normalize, log)
-    return source if adapters.is_stored(rows) else whole(source)
+    source = NormalizedRows(adapters.as_blocks(rows, who), who, normalize, log)
+    return source if adapters.is_stored(rows) else all_rows(source)
 
 
-class Normalized(Stored):
+class NormalizedRows(Stored):
     """The rows of a source, which are normalized while they are read."""
 
     def __init__(self, source: Blocks, who: str, target: float | None, log: bool) -> None:
@@ -58,13 +58,13 @@ class Normalized(Stored):
         """The number of bytes of the source's entries, or 0 if it is unknown."""
         return getattr(self._source, "nbytes", 0)
 
-    def between(self, start: int, stop: int) -> Normalized | None:
+    def rows_between(self, start: int, stop: int) -> NormalizedRows | None:
         """Return the rows from `start` up to, but not including, `stop`.
 
         Return None if the source cannot read these rows without the rows before them.
         """
         stretch = getattr(self._source, "between", lambda start, stop: None)(start, stop)
-        return None if stretch is None else Normalized(stretch, self._who, self._target, self._log)
+        return None if stretch is None else NormalizedRows(stretch, self._who, self._target, self._log)
 
     def pieces(self) -> Iterator[Any]:
         """Yield the pieces of the source with normalized entries."""
@@ -76,13 +76,13 @@ class Normalized(Stored):
                     "that has the counts, or run without normalize and log."
                 )
             if not self.sparse:
-                yield self._of(piece, piece.sum(axis=1, dtype=np.float64)[:, None])
+                yield self._normalize_entries(piece, piece.sum(axis=1, dtype=np.float64)[:, None])
                 continue
             sums = np.asarray(piece.sum(axis=1, dtype=np.float64)).reshape(-1)
-            data = self._of(entries, np.repeat(sums, np.diff(piece.indptr)))
+            data = self._normalize_entries(entries, np.repeat(sums, np.diff(piece.indptr)))
             yield type(piece)((data, piece.indices, piece.indptr), shape=piece.shape)
 
-    def _of(self, entries: Array, sums: Array) -> Array:
+    def _normalize_entries(self, entries: Array, sums: Array) -> Array:
         """Return the normalized entries, given the sums of their rows."""
         if self._target is not None:
             entries = entries * (self._target / np.where(sums > 0.0, sums, self._target))

@@ -1,8 +1,9 @@
 """Define `Blocks`, the protocol through which all computations read rows, and the sizes of pieces and blocks.
 
 The size of a *piece* suits the storage. A piece has about 16 MB and consists of whole chunks, because many short reads
-from a chunked file are slow. The size of a *block* suits the processor's cache. `cut` cuts pieces into blocks. The
-rows at which blocks begin do not depend on the pieces, so all sources of the same rows give identical results.
+from a chunked file are slow. The size of a *block* suits the processor's cache. `cut_into_blocks` cuts pieces into
+blocks. The rows at which blocks begin do not depend on the pieces, so all sources of the same rows give identical
+results.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ class Stored:
         """Return None. Sources whose rows can be mapped from a file override this method."""
         return None
 
-    def between(self, start: int, stop: int) -> Blocks | None:
+    def rows_between(self, start: int, stop: int) -> Blocks | None:
         """Return the rows from `start` up to, but not including, `stop`.
 
         Return None if the source cannot read these rows without the rows before them.
@@ -114,7 +115,7 @@ class Stored:
 
     def __array__(self: Blocks, dtype: Any = None, copy: bool | None = None) -> Array:
         """Return all rows as a dense array in memory."""
-        rows = whole(self)
+        rows = all_rows(self)
         return np.asarray(rows.toarray() if is_sparse(self) else rows, dtype=dtype)
 
 
@@ -123,7 +124,7 @@ def is_sparse(source: Blocks) -> bool:
     return bool(getattr(source, "sparse", False))
 
 
-def whole(source: Blocks) -> Any:
+def all_rows(source: Blocks) -> Any:
     """Return all rows of a source in memory, as a single array or CSR matrix."""
     pieces = list(source.pieces())
     if len(pieces) == 1:
@@ -138,7 +139,7 @@ def whole(source: Blocks) -> Any:
 def rows_of_a_block(d: int, dtype: np.dtype[Any]) -> int:
     """Return the number of rows in a block, for rows with d columns of this type."""
     rows = max(_FEWEST, _BLOCK // max(d, 1))
-    if precision(dtype) == np.float64:
+    if product_precision(dtype) == np.float64:
         return rows
     return min(rows, _SINGLE)
 
@@ -156,25 +157,25 @@ def dtype_of(rows: Any) -> np.dtype[Any]:
     return np.asarray(rows[:0]).dtype
 
 
-def gives_slices(X: Any) -> bool:
+def supports_slices(X: Any) -> bool:
     """Return whether X is two-dimensional and supports slices of rows, but is not an array in memory."""
     return len(getattr(X, "shape", ())) == 2 and hasattr(X, "__getitem__") and not hasattr(X, "__array_interface__")
 
 
-def precision(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def product_precision(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the precision of products of rows of this type: single for floats of at most four bytes, else double."""
     return np.dtype(np.float32 if dtype.kind == "f" and dtype.itemsize <= 4 else np.float64)
 
 
-def worked_on(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def computing_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the type in which computations use blocks of rows that are stored in this type.
 
     Floats get the precision of products. Other types are only converted to the native byte order.
     """
-    return precision(dtype) if dtype.kind == "f" else dtype.newbyteorder("=")
+    return product_precision(dtype) if dtype.kind == "f" else dtype.newbyteorder("=")
 
 
-def cut(pieces: Iterable[Array], rows: int) -> Iterator[Array]:
+def cut_into_blocks(pieces: Iterable[Array], rows: int) -> Iterator[Array]:
     """Yield blocks of `rows` rows from pieces of any lengths. The last block may be shorter."""
     left: Array | None = None
     for piece in pieces:
@@ -195,17 +196,17 @@ def cut(pieces: Iterable[Array], rows: int) -> Iterator[Array]:
         yield left
 
 
-def cut_sparse(indptr: Array) -> Iterator[tuple[int, int]]:
+def sparse_piece_bounds(indptr: Array) -> Iterator[tuple[int, int]]:
     """Yield the first row of each piece of CSR and the row after its last. Pieces are the same for any storage."""
     start, n = 0, len(indptr) - 1
     while start < n:
-        stop = max(_end(indptr, start, _ENTRIES), start + 1)
+        stop = max(_end_of_piece(indptr, start, _ENTRIES), start + 1)
         yield start, stop
         start = stop
 
 
-def cut_again(pieces: Iterable[Any]) -> Iterator[Any]:
-    """Yield the pieces of a CSR matrix that `cut_sparse` would choose, from pieces of any lengths.
+def recut_sparse(pieces: Iterable[Any]) -> Iterator[Any]:
+    """Yield the pieces of a CSR matrix that `sparse_piece_bounds` would choose, from pieces of any lengths.
 
     At most two pieces are in memory at a time.
     """
@@ -214,36 +215,36 @@ def cut_again(pieces: Iterable[Any]) -> Iterator[Any]:
     for piece in pieces:
         start, n = 0, piece.shape[0]
         while start < n:
-            stop = max(_end(piece.indptr, start, _ENTRIES - stored), start + (not held))
+            stop = max(_end_of_piece(piece.indptr, start, _ENTRIES - stored), start + (not held))
             if stop > start:
                 held.append(piece[start:stop] if stop - start < n else piece)
                 stored += int(piece.indptr[stop] - piece.indptr[start])
             if stop < n:
-                yield _joined(held)
+                yield _join_pieces(held)
                 held, stored = [], 0
             start = stop
     if held:
-        yield _joined(held)
+        yield _join_pieces(held)
 
 
-def _end(indptr: Array, start: int, room: int) -> int:
+def _end_of_piece(indptr: Array, start: int, room: int) -> int:
     """Return the end of the longest piece of a CSR matrix that begins at row `start` and has at most `room` entries."""
     return int(np.searchsorted(indptr, indptr[start] + room, side="right")) - 1
 
 
-def _joined(pieces: list[Any]) -> Any:
+def _join_pieces(pieces: list[Any]) -> Any:
     from scipy.sparse import vstack
 
     return pieces[0] if len(pieces) == 1 else vstack(pieces, format="csr")
 
 
-def native(block: Array) -> Array:
+def as_computing_block(block: Array) -> Array:
     """Return a block in the type for computations, with the entries of each row or each column adjacent in memory.
 
     A block that is stored by columns is not converted, because BLAS multiplies it without a copy, too.
     """
     if block.dtype not in _PLAIN:
-        block = block.astype(worked_on(block.dtype), copy=False)
+        block = block.astype(computing_dtype(block.dtype), copy=False)
     if block.itemsize in block.strides and min(block.strides) > 0:
         return block
     return np.ascontiguousarray(block)

@@ -16,7 +16,7 @@ def is_tensor(X: Any) -> bool:
     return all(hasattr(X, what) for what in ("detach", "cpu", "numpy"))
 
 
-def in_memory(X: Any, who: str) -> Array:
+def tensor_as_array(X: Any, who: str) -> Array:
     """Return the entries of a tensor, without a copy if it is dense and in ordinary memory."""
     try:
         plain = X.detach().cpu()

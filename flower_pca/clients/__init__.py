@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 _SUFFIX = "Client"
 __all__ = ["PCAClient", "Rules", "WithPCA", "client_app", "register"]
-__all__ += sorted(f"{name}{_SUFFIX}" for name in registry.public())
+__all__ += sorted(f"{name}{_SUFFIX}" for name in registry.public_classes())
 
 
 def __getattr__(name: str) -> Any:
-    stage = registry.public().get(name.removesuffix(_SUFFIX)) if name.endswith(_SUFFIX) else None
+    stage = registry.public_classes().get(name.removesuffix(_SUFFIX)) if name.endswith(_SUFFIX) else None
     if stage is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found: Any = getattr(named, name, None)

@@ -14,7 +14,7 @@ from flower_pca.base.cache import Cache
 from flower_pca.base.linalg import Array
 from flower_pca.clients.base import PCAClient, log_hints, node_rows
 from flower_pca.clients.mods import require_mods_that_only_read
-from flower_pca.clients.policy.refusals import RefusalError, refusal, words_for_server
+from flower_pca.clients.policy.refusals import RefusalError, refusal_reply, words_for_server
 from flower_pca.clients.policy.rules import Rules
 from flower_pca.wire.records import Content, put_values, values_in
 
@@ -178,7 +178,7 @@ class _MessageHandler:
             # Flower sends the text of this exception, which is already written for the server.
             raise
         except Exception as error:
-            returned = clients.refuse(error, kind, config, context)
+            returned = clients.refusal_of(error, kind, config, context)
         return Message(wire.write_reply(kind, *returned, layout=layout), reply_to=message)
 
     def introduce(self, message: Message, context: Context) -> Message:
@@ -190,7 +190,7 @@ class _MessageHandler:
                 return Message(messages.write_properties(hosted), reply_to=message)
             properties = self._clients.client(context).get_properties({})
         except Exception as error:
-            raise RefusalError(self._clients.words(error, context)) from None
+            raise RefusalError(self._clients.words_for_server(error, context)) from None
         return Message(wire.write_properties(properties), reply_to=message)
 
     def _host(self, content: Content, kind: str, context: Context, hosted: Sequence[int]) -> Content:
@@ -200,7 +200,7 @@ class _MessageHandler:
         try:
             return node.serve(content, kind, context, hosted, self._clients.answer)
         except Exception as error:
-            raise RefusalError(self._clients.words(error, context)) from None
+            raise RefusalError(self._clients.words_for_server(error, context)) from None
 
 
 class NodeClients:
@@ -223,17 +223,17 @@ class NodeClients:
         # Rules that are the same for all nodes are checked here, so that their files are read only once.
         self._shared: Rules | None = None
         if not callable(rules):
-            self._shared = Rules.of(rules, keywords)
+            self._shared = Rules.with_changes(rules, keywords)
         self._clients = Cache(_CACHED)
 
     def client(self, context: Context) -> PCAClient:
         """Return the node's client. It is created when the node's first message reaches this process."""
         # Clients of one virtual node share a node id, but have different partition-ids.
         key = (context.run_id, context.node_id, context.node_config.get("partition-id"))
-        known: PCAClient = self._clients.get(key, lambda: self._begin(context))
-        return known.within(context)
+        known: PCAClient = self._clients.get(key, lambda: self._create_client(context))
+        return known.in_context(context)
 
-    def _begin(self, context: Context) -> PCAClient:
+    def _create_client(self, context: Context) -> PCAClient:
         own = self._rules_of(context)
         loaded = self._load(context)
         data = node_rows(loaded, own)
@@ -249,29 +249,29 @@ class NodeClients:
         try:
             served = self.client(context)
         except Exception as error:  # The refusal tells the server which node failed, for example for unusable rows.
-            return self.refuse(error, kind, config, context)
+            return self.refusal_of(error, kind, config, context)
         if kind == wire.EVALUATE:
             return served.evaluate(parameters, config)
         return served.fit(parameters, config)
 
-    def words(self, error: Exception, context: Context) -> str:
+    def words_for_server(self, error: Exception, context: Context) -> str:
         """Return a description of an error that is safe to show to the server."""
-        return words_for_server(error, discreet=self._discreet(context))
+        return words_for_server(error, hides_reasons=self._hides_reasons(context))
 
-    def refuse(self, error: Exception, kind: str, config: wire.Config, context: Context) -> Returned:
+    def refusal_of(self, error: Exception, kind: str, config: wire.Config, context: Context) -> Returned:
         """Return a refusal because of this error, in the form that the client's fit or evaluate returns."""
         first: Any = []
         if kind == wire.EVALUATE:
             first = 0.0
-        return first, 0, refusal(error, config, _key(context), discreet=self._discreet(context))
+        return first, 0, refusal_reply(error, config, _node_key(context), hides_reasons=self._hides_reasons(context))
 
     def _rules_of(self, context: Context) -> Rules:
         given = self._rules
-        return self._shared or Rules.of(given(context) if callable(given) else None, self._keywords)
+        return self._shared or Rules.with_changes(given(context) if callable(given) else None, self._keywords)
 
-    def _discreet(self, context: Context) -> bool:
+    def _hides_reasons(self, context: Context) -> bool:
         try:
-            return self._rules_of(context).discreet
+            return self._rules_of(context).hides_reasons
         except Exception:  # If the rules cannot be read, the refusal of the first error reveals as little as possible.
             return True
 
@@ -280,7 +280,7 @@ def _rules_of_operator(context: Context) -> Rules:
     return Rules.of_node_config(context.node_config)
 
 
-def _key(context: Context) -> int:
+def _node_key(context: Context) -> int:
     given = context.node_config.get("partition-id", wire.NO_KEY)
     if isinstance(given, int):
         return given

@@ -26,20 +26,20 @@ from flwr.app import Context
 
 from flower_pca import client_half, registry, wire
 from flower_pca.base import checks, files, labels
-from flower_pca.base.errors import ConfigError, ProtocolError, private
+from flower_pca.base.errors import ConfigError, ProtocolError, marked_private
 from flower_pca.base.linalg import Array
 from flower_pca.clients import parties
 from flower_pca.clients.numpy_client import NumPyClient
 from flower_pca.clients.policy import limits, noised, promises, small_cells
 from flower_pca.clients.policy.policy import Policy
-from flower_pca.clients.policy.refusals import OPERATOR, RefusalError, naming, refusal
+from flower_pca.clients.policy.refusals import OPERATOR, RefusalError, refusal_reply, translating_errors
 from flower_pca.clients.policy.rules import ANY, Rules
 from flower_pca.clients.storage import elsewhere, folders, marks
-from flower_pca.clients.storage.folders import FileStore, Memory, StateStore
+from flower_pca.clients.storage.folders import FileStore, RunMemory, StateStore
 from flower_pca.clients.storage.ledger import Account
 from flower_pca.clients.storage.record import RunRecord
 from flower_pca.clients.storage.versions import ReleasedRows
-from flower_pca.core.layer import Who
+from flower_pca.core.layer import ClientIdentity
 from flower_pca.core.stage import Arrays
 from flower_pca.hints import faults
 from flower_pca.hints.identifiers import find_identifiers, hints_of_identifiers
@@ -49,9 +49,9 @@ from flower_pca.masking import messages
 from flower_pca.masking.dither import DitherSource, seeded_dither, system_dither
 from flower_pca.masking.messages import SpentError
 from flower_pca.names import levels
-from flower_pca.names.columns import enumeration, missing_columns, not_named, some_only
+from flower_pca.names.columns import enumeration, mismatch_of_subset, mismatch_without_names, missing_columns
 from flower_pca.names.table import Table
-from flower_pca.rows.adjusted import SITE_SCALE, hints_of_constant_columns, of_site
+from flower_pca.rows.adjusted import SITE_SCALE, hints_of_constant_columns, local_adjustment
 from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
@@ -75,25 +75,25 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
         logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
     # A memory-mapped numpy array stores the name of its file.
     source = rows.source or getattr(rows.values, "filename", None)
-    place = marks.known_place(source) if source else 0
+    place = marks.digest_of_path(source) if source else 0
     if rules.id_column is not None:
         indexed = getattr(getattr(data, "index", None), "name", None) == rules.id_column
-        rows = with_ids(rows, rules.id_column, indexed=indexed)
+        rows = with_id_column(rows, rules.id_column, from_index=indexed)
     if rules.max_epsilon is not None:
-        rows = noised.usable(rows, rules)
-    words = (*rules.columns_of_words, *(name for name in rules.covariate_names if name in rows.texts))
+        rows = noised.usable_table(rows, rules)
+    words = (*rules.text_columns, *(name for name in rules.covariate_names if name in rows.texts))
     if words:
-        rows = levels.code(rows, tuple(dict.fromkeys(words)), least=rules.min_rows, who=checks.NODE)
+        rows = levels.code_columns(rows, tuple(dict.fromkeys(words)), least=rules.min_rows, who=checks.NODE)
     rows = rows.quiet()
     # NaN is accepted here, because each message decides whether missing values are allowed.
     made = LocalData(
         replace(rows, site=rows.site if rules.share_names else ""), who=checks.NODE, missing=True, empty=True
     )
-    made.measured.once(marks.PLACE, lambda: place)
+    made.measured.cached(marks.PLACE, lambda: place)
     return made
 
 
-def with_ids(rows: Table, column: str, *, indexed: bool = False) -> Table:
+def with_id_column(rows: Table, column: str, *, from_index: bool = False) -> Table:
     """Return the rows with the values of `column` as ids. `column` is a column of the table, or the table's index.
 
     Raises
@@ -104,10 +104,10 @@ def with_ids(rows: Table, column: str, *, indexed: bool = False) -> Table:
     cells = rows.texts.get(column)
     if cells is None and rows.names is not None and column in rows.names and isinstance(rows.values, np.ndarray):
         cells = rows.values[:, rows.names.index(column)]
-    if cells is None and rows.ids is not None and (rows.source or indexed):
+    if cells is None and rows.ids is not None and (rows.source or from_index):
         return rows
     if cells is None:
-        with private():
+        with marked_private():
             raise ConfigError(
                 f"The rows of this node have no column {column!r}, which its rule id_column names. Set id_column to "
                 "a column of its file."
@@ -142,11 +142,11 @@ def log_hints(data: LocalData | Stream, loaded: Any) -> None:
     whole = loaded
     if not isinstance(loaded, LocalData):
         whole = LocalData(loaded, who=checks.NODE, missing=True)
-    for hint in (*said, *faults.find([whole], most=faults.CHEAP)):
+    for hint in (*said, *faults.find_hints([whole], most=faults.CHEAP)):
         logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
 
 
-def select(data: LocalData | Stream, request: wire.Request, rules: Rules) -> LocalData | Stream:
+def select_columns(data: LocalData | Stream, request: wire.ServerRequest, rules: Rules) -> LocalData | Stream:
     """Return the node's data with only the columns that a message names, or with all columns if it names none.
 
     If the message names no columns, all columns must be numeric. In a run over columns, the result has the columns
@@ -161,10 +161,10 @@ def select(data: LocalData | Stream, request: wire.Request, rules: Rules) -> Loc
     """
     names, split = request.frame.names, request.frame.split
     if split is not None or rules.split_columns or request.stage in _MAY_SPLIT_COLUMNS:
-        parties.check(request, rules)
+        parties.check_request(request, rules)
     if isinstance(data, Stream):
-        data.widest = limits.widest_of(request)
-        return of_run(data.select(names, one_by_one=rules.share_names), request)
+        data.widest = limits.width_limit_for_stream(request)
+        return rows_of_run(data.select(names, one_by_one=rules.share_names), request)
     if (beside := request.frame.covariates) is not None and beside.names:
         _require_allowed(beside, rules)
         names = (*(names or beside.features_of(data.names or ())), *beside.names)
@@ -175,12 +175,14 @@ def select(data: LocalData | Stream, request: wire.Request, rules: Rules) -> Loc
                 f"{'contains' if len(data.table.words) == 1 else 'contain'} text, which a PCA cannot use. Name the "
                 "columns of the run, or ask the node's operator."
             )
-        return of_run(data.select(None), request)
+        return rows_of_run(data.select(None), request)
     if data.names is None:
-        raise not_named(checks.NODE, data.d).error(RefusalError, "Name the columns at all nodes, or at none.")
+        raise mismatch_without_names(checks.NODE, data.d).error(
+            RefusalError, "Name the columns at all nodes, or at none."
+        )
     # If a node that hides its names answered for some columns only, every answer or refusal would tell the server
     # whether it has guessed a name.
-    if not rules.share_names and (some := some_only(checks.NODE, names, data.names)):
+    if not rules.share_names and (some := mismatch_of_subset(checks.NODE, names, data.names)):
         raise some.error(RefusalError, "Name all of them, or none, or ask the node's operator.")
     if texts := [name for name in names if name in data.table.words]:
         raise RefusalError(
@@ -211,14 +213,14 @@ def _without_text_columns(data: LocalData, names: tuple[str, ...]) -> tuple[str,
     return tuple(name for name in names if not {name, levels.source_of(name)} & own)
 
 
-def of_run(data: LocalData | Stream, request: wire.Request) -> LocalData | Stream:
+def rows_of_run(data: LocalData | Stream, request: wire.ServerRequest) -> LocalData | Stream:
     """Return the node's rows. If the parties of a run hold different columns, return its columns as rows instead."""
     if request.frame.split is None:
         return data
     return parties.rows_or_columns(data, request)
 
 
-def about(data: LocalData | Stream, request: wire.Request, rules: Rules, site: str) -> wire.Config:
+def description_of_node(data: LocalData | Stream, request: wire.ServerRequest, rules: Rules, site: str) -> wire.Config:
     """Return the entries that a node adds to an answer: its own name, and a description of its columns.
 
     The node sends names only if its rules share them, and names of columns only if the message requests them.
@@ -230,8 +232,8 @@ def about(data: LocalData | Stream, request: wire.Request, rules: Rules, site: s
     if isinstance(data, LocalData) and wanted:
         heading = data.arrange(wanted).heading
     if heading is not None and not (rules.share_names and request.asks_names):
-        heading = heading.quiet()
-    return {wire.SITE: site, **({} if heading is None else heading.plain())}
+        heading = heading.without_names()
+    return {wire.SITE: site, **({} if heading is None else heading.to_plain())}
 
 
 class PCAClient(NumPyClient):
@@ -266,15 +268,15 @@ class PCAClient(NumPyClient):
     def __init__(
         self, data: Any, *, context: Context | None = None, rules: Rules | None = None, **keywords: Any
     ) -> None:
-        self._rules = Rules.of(rules, keywords)
+        self._rules = Rules.with_changes(rules, keywords)
         # Both the class and the rules may restrict the algorithms.
-        named, allowed = frozenset(self.algorithms), self._rules.services
+        named, allowed = frozenset(self.algorithms), self._rules.served_algorithms
         self._served = named or allowed
         if named and self._rules.allow is not None:
             self._served = allowed & (named | set(registry.EXTRA_STAGES))
         _ = self._rules.identity  # This loads the key files, so that an unusable file is refused at once.
         if self._rules.profile:
-            promises.announce(self._rules, context)
+            promises.log_profile(self._rules, context)
         self._lots = ReleasedRows(data)
         if isinstance(data, Stream):
             if self._rules.max_epsilon is not None:
@@ -290,12 +292,12 @@ class PCAClient(NumPyClient):
                     f"{name} needs the node's context. Write PCAClient(data, context=context, {name}=...).",
                     setting=name,
                 )
-        self._settle(context)
+        self._set_context(context)
 
-    def within(self, context: Context) -> PCAClient:
+    def in_context(self, context: Context) -> PCAClient:
         """Return a copy of this client for another context of its node. The rules are not checked again."""
         client = copy.copy(self)
-        client._settle(context)
+        client._set_context(context)
         return client
 
     def fit(self, parameters: list[Array], config: wire.Config) -> tuple[list[Array], int, wire.Config]:
@@ -303,12 +305,12 @@ class PCAClient(NumPyClient):
         try:
             request = wire.read_request(parameters, config)
             arrays, n, memory = self._answer(request)
-            self._note(request, config, arrays)
+            self._record_answer(request, config, arrays)
         except Exception as error:
-            return [], 0, self._refuse(error, config)
-        rows = of_run(self._rows(), request)
-        said = about(rows, request, self._rules, self._site)
-        own = {**said, **self._policy.declines(request, rows), **memory}
+            return [], 0, self._refusal(error, config)
+        rows = rows_of_run(self._data_of_node(), request)
+        said = description_of_node(rows, request, self._rules, self._reported_name)
+        own = {**said, **self._policy.reason_to_decline(request, rows), **memory}
         return wire.write_fit(arrays, n, request.number, self._key, own, layers=request.layers)
 
     def evaluate(self, parameters: list[Array], config: wire.Config) -> tuple[float, int, wire.Config]:
@@ -321,9 +323,9 @@ class PCAClient(NumPyClient):
                     f"{request.stage}. Send it as a train message."
                 )
             arrays, n, _ = self._answer(request)
-            self._note(request, config, arrays)
+            self._record_answer(request, config, arrays)
         except Exception as error:
-            return 0.0, 0, self._refuse(error, config)
+            return 0.0, 0, self._refusal(error, config)
         return wire.write_evaluate(arrays, n, request.number, self._key)
 
     def get_properties(self, config: wire.Config) -> dict[str, wire.Scalar]:
@@ -331,23 +333,23 @@ class PCAClient(NumPyClient):
 
         The number of columns is reported as 0 if the node takes part only in runs over columns.
         """
-        data = self._rows()
+        data = self._data_of_node()
         there = set(registry.TRACKERS) if isinstance(data, Stream) else set(registry.ALGORITHMS)
         columns = data.d or 0
         if parties.only_columns(self._rules):
             columns = 0
         return {"n_features": columns, "algorithms": ",".join(sorted(self._served & there)), **wire.SPOKEN}
 
-    def _answer(self, request: wire.Request) -> tuple[Arrays, int, wire.Config]:
+    def _answer(self, request: wire.ServerRequest) -> tuple[Arrays, int, wire.Config]:
         """Return the answer to a message, the number of rows to report, and the report on the client's memory."""
         self._admit(request)
-        rows = self._enough_rows(request)
+        rows = self._require_enough_rows(request)
         data = rows
         self._lots.begin_run(self._rules, request.run)
         self._require_same_rows(request, rows)
-        self._account.know(rows)
+        self._account.find_ledgers(rows)
         if self._rules.keeps_ledger and self._context is not None and isinstance(rows, LocalData):
-            elsewhere.warn(self._account.path, rows, self._context)
+            elsewhere.warn_of_other_ledgers(self._account.path, rows, self._context)
         if isinstance(rows, LocalData):
             frame = self._policy.frame_of(request, rows)
             if frame.covariates is not None and frame.covariates.names:
@@ -356,38 +358,38 @@ class PCAClient(NumPyClient):
                 # If the frame names a text column, the rows contain the columns derived from the text column instead.
                 frame = frame.with_names(rows.names, frame.split)
             data = self._lots.in_frame(rows, frame)
-        with nullcontext() if self._store is None else self._store.alone(request.run):
-            before = self._recall(request)
-            with naming(request):
-                up, after = self._half(request, data, before)
+        with nullcontext() if self._store is None else self._store.locked(request.run):
+            before = self._recalled_memory(request)
+            with translating_errors(request):
+                up, after = self._stage_answer(request, data, before)
                 up = self._policy.without_local_results(request, up, data.d)
-                self._account.weigh(request, rows, up)
-            self._keep(request, before, after)
+                self._account.count_answer(request, rows, up)
+            self._save_memory(request, before, after)
         self._save_local_result(request, data, after)
         # Under masks, the answer already contains a digest of the messages on which the memory depends, so the report
         # is empty.
         memory: wire.Config = {}
         if request.stage != messages.STAGE:
             memory = wire.write_memory(before, after)
-        return up, _examples(request, data, up), memory
+        return up, _reported_row_count(request, data, up), memory
 
-    def _admit(self, request: wire.Request) -> None:
-        with naming(request):
-            limits.check(request)
+    def _admit(self, request: wire.ServerRequest) -> None:
+        with translating_errors(request):
+            limits.check_numbers(request)
             self._policy.admit(request)
             limits.check_arrays(request)
             # Messages are counted before rows are read. Otherwise a server could collect any number of refusals that
             # depend on the rows.
-            self._policy.count()
-            self._account.count()
+            self._policy.count_message()
+            self._account.count_message()
 
-    def _enough_rows(self, request: wire.Request) -> LocalData | Stream:
-        every = self._rows()
-        data = select(every, request, self._rules)
+    def _require_enough_rows(self, request: wire.ServerRequest) -> LocalData | Stream:
+        every = self._data_of_node()
+        data = select_columns(every, request, self._rules)
         d = data.d
         if d is not None and request.frame.covariates is not None:
             d -= len(request.frame.covariates.names)
-        with naming(request):
+        with translating_errors(request):
             limits.check_sizes(request, d, getattr(data, "n", None))
         if self._rules.max_epsilon is not None:
             return data  # Noise protects even few rows and rare columns, but a refusal would reveal single rows.
@@ -401,10 +403,10 @@ class PCAClient(NumPyClient):
         # In a run over columns, the columns of `data` are people, so the check does not apply.
         if self._rules.min_rows > 1 and isinstance(every, LocalData) and request.frame.split is None:
             assert isinstance(data, LocalData)
-            small_cells.check(every, data, self._rules, self._cells, barred=self._lots.barred)
+            small_cells.refuse_revealing(every, data, self._rules, self._cells, barred=self._lots.barred)
         return data
 
-    def _require_same_rows(self, request: wire.Request, rows: LocalData | Stream) -> None:
+    def _require_same_rows(self, request: wire.ServerRequest, rows: LocalData | Stream) -> None:
         """Refuse to continue a run if the node's file has changed since the run's first message.
 
         Otherwise, the server would combine answers from the old file and the new file. A node that keeps a copy of its
@@ -421,7 +423,7 @@ class PCAClient(NumPyClient):
         if self._began is not None:
             # After a restart of the node, or if a run continues from a checkpoint, the context is empty. Therefore, the
             # digests are also read from the file in memory_dir.
-            known = folders.began(self._began) | known
+            known = folders.rows_at_start(self._began) | known
         run = hashlib.blake2s(request.run.encode(), digest_size=8).hexdigest()
         if run in known and known[run] != mark:
             raise RefusalError(
@@ -432,17 +434,19 @@ class PCAClient(NumPyClient):
             known = dict([*known.items(), (run, mark)][-_RUNS:])
             records.put_values(context.state, _BEGAN, known)
             if self._began is not None:
-                folders.note_began(self._began, known)
+                folders.save_rows_at_start(self._began, known)
 
-    def _recall(self, request: wire.Request) -> Arrays:
-        memory = self._store.load(request.run) if self._store is not None else Memory()
+    def _recalled_memory(self, request: wire.ServerRequest) -> Arrays:
+        memory = self._store.load(request.run) if self._store is not None else RunMemory()
         # Other stages answer a repeated message from the memory before its first answer. Under noise or masks, the
         # newest memory is used, because secrets and privacy budget must not be spent twice.
         if NOISE in request.layers or request.stage == messages.STAGE:
-            return memory.newest(request.run)
-        return memory.at(request.run, request.number)
+            return memory.newest_of(request.run)
+        return memory.before_message(request.run, request.number)
 
-    def _half(self, request: wire.Request, data: LocalData | Stream, before: Arrays) -> tuple[Arrays, Arrays]:
+    def _stage_answer(
+        self, request: wire.ServerRequest, data: LocalData | Stream, memory: Arrays
+    ) -> tuple[Arrays, Arrays]:
         """Return the answer and the new memory of the stage's client half.
 
         If the client cannot answer under masks, the loss is counted in the ledgers.
@@ -452,55 +456,55 @@ class PCAClient(NumPyClient):
                 request.stage,
                 request.arrays,
                 data,
-                before,
+                memory,
                 layers=request.layers,
                 demands=self._account.demands(request),
                 fixed=self._fixed,
                 dither=self._dither,
-                who=Who(self._key, self._site),
+                who=ClientIdentity(self._key, self._reported_name),
             )
         except SpentError as error:
-            self._account.lose()
+            self._account.count_lost_sum()
             # The memory is saved without the secrets of the set-up, so that a server needs a new set-up for every
             # attempt.
             if self._store is not None:
-                self._store.save(Memory(request.run, request.number, {}, error.memory))
+                self._store.save(RunMemory(request.run, request.number, {}, error.memory))
             raise
 
-    def _keep(self, request: wire.Request, before: Arrays, after: Arrays) -> None:
+    def _save_memory(self, request: wire.ServerRequest, memory: Arrays, new_memory: Arrays) -> None:
         """Save the memory that the next message needs. Under masks, save only the memory after this message."""
-        if not (after or before):
+        if not (new_memory or memory):
             return
         if self._store is None:
             raise RefusalError(
                 f"{request.algorithm} keeps a state between messages, but this client has no Flower context to store "
                 "it. Write PCAClient(data, context=context)."
             )
-        # Under masks, only the newest memory is used: see `_recall`.
+        # Under masks, only the newest memory is used: see `_recalled_memory`.
         masked = request.stage == messages.STAGE
-        self._store.save(Memory(request.run, request.number, {} if masked else before, after))
+        self._store.save(RunMemory(request.run, request.number, {} if masked else memory, new_memory))
 
-    def _save_local_result(self, request: wire.Request, data: LocalData | Stream, after: Arrays) -> None:
+    def _save_local_result(self, request: wire.ServerRequest, data: LocalData | Stream, new_memory: Arrays) -> None:
         """Save the node's own result, if its operator has set a folder."""
         stage: str | None = request.stage
         if stage == messages.STAGE:
             stage = messages.inner_stage(request.arrays)  # In a set-up, this is None.
         if self._local_file is None or stage is None:
             return
-        own = client_half.local_results(stage, messages.plain(after), data)
+        own = client_half.local_results(stage, messages.stage_arrays(new_memory), data)
         if request.frame.covariates is not None:
-            own = {**own, **of_site(data)}
+            own = {**own, **local_adjustment(data)}
         if own:
-            header = {"algorithm": request.algorithm, "run": request.run, **parties.names_of(data)}
-            place = folders.own_place(self._local_file, request.algorithm)
-            with folders.lock(self._local_file):
+            header = {"algorithm": request.algorithm, "run": request.run, **parties.names_for_result(data)}
+            place = folders.free_result_path(self._local_file, request.algorithm)
+            with folders.lock_file(self._local_file):
                 # The hints are logged once per run, before its first result is written.
-                if SITE_SCALE in own and not folders.is_of_run(place, request.run):
+                if SITE_SCALE in own and not folders.is_result_of_run(place, request.run):
                     for hint in hints_of_constant_columns(data):
                         logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
                 files.write(place, "own result", header, own, private=True)
 
-    def _settle(self, context: Context | None) -> None:
+    def _set_context(self, context: Context | None) -> None:
         """Set the attributes that depend on the context, such as the node's number, its name and its file paths."""
         self._context = context
         rules = self._rules
@@ -519,14 +523,14 @@ class PCAClient(NumPyClient):
                 self._store = FileStore(rules.memory_dir, who)
                 statistics = folders.fixed_file(rules.memory_dir, who)
                 self._cells = folders.cells_file(rules.memory_dir, who)
-                self._began = folders.began_file(rules.memory_dir, who)
+                self._began = folders.rows_at_start_file(rules.memory_dir, who)
             if rules.output_dir is not None:
                 self._local_file = folders.local_file(rules.output_dir, who)
                 if isinstance(self._lots.data, Stream):
                     self._lots.data.write_to(self._local_file.with_suffix(""))
         self._fixed: Callable[[LocalData], FixedData] | None = None
         if rules.answers == "fixed":
-            self._fixed = functools.partial(FixedData.of, path=statistics, gaps=rules.missing == "mean")
+            self._fixed = functools.partial(FixedData.of_rows, path=statistics, gaps=rules.missing == "mean")
         self._dither: DitherSource = system_dither
         if rules.noise_seed is not None:
             self._dither = functools.partial(seeded_dither, rules.noise_seed, max(self._key, 0))
@@ -535,39 +539,39 @@ class PCAClient(NumPyClient):
         self._record = RunRecord(rules, context=context)
 
     @property
-    def _site(self) -> str:
+    def _reported_name(self) -> str:
         """The name that the node reports, or an empty string if it reports no name."""
         if self._rules.share_names:
             return self._name or getattr(self._lots.data, "site", "")
         return ""
 
-    def _rows(self) -> LocalData | Stream:
+    def _data_of_node(self) -> LocalData | Stream:
         self._lots.data = node_rows(self._lots.data, self._rules)
-        return self._lots.settle(self._rules, self._context)
+        return self._lots.rows_to_answer_from(self._rules, self._context)
 
-    def _refuse(self, error: Exception, config: wire.Config) -> wire.Config:
-        about: wire.Config = {wire.SITE: self._site}
-        refused = refusal(error, config, self._key, discreet=self._rules.discreet, about=about)
-        self._record.refused(config, str(error))
+    def _refusal(self, error: Exception, config: wire.Config) -> wire.Config:
+        about: wire.Config = {wire.SITE: self._reported_name}
+        refused = refusal_reply(error, config, self._key, hides_reasons=self._rules.hides_reasons, description=about)
+        self._record.record_refusal(config, str(error))
         return refused
 
-    def _note(self, request: wire.Request, config: wire.Config, up: Arrays) -> None:
+    def _record_answer(self, request: wire.ServerRequest, config: wire.Config, answer: Arrays) -> None:
         """Record an answer in the record of runs, before the answer leaves the node."""
         stage = request.stage
         if stage == messages.STAGE:
             stage = messages.inner_stage(request.arrays) or stage
         wanted = request.frame.names
-        self._record.answered(config, len(wanted) if wanted else self._lots.data.d, stage, up)
+        self._record.record_answer(config, len(wanted) if wanted else self._lots.data.d, stage, answer)
 
 
-def _examples(request: wire.Request, data: LocalData | Stream, up: Arrays) -> int:
+def _reported_row_count(request: wire.ServerRequest, data: LocalData | Stream, answer: Arrays) -> int:
     """Return the number of rows that the node reports to Flower with an answer."""
     # Masks hide the number of rows, but Flower sends this number unmasked.
-    if request.stage == messages.STAGE or not up:
+    if request.stage == messages.STAGE or not answer:
         return 0
     if NOISE in request.layers:  # Under noise, the number of rows is never sent without noise.
         return 1
     # For a stream, the answer contains the number of rows of this step.
     if isinstance(data, LocalData):
         return data.table_length
-    return int(up["rows"])
+    return int(answer["rows"])

@@ -22,7 +22,7 @@ _NEWEST: Final = "party columns"  # the cache key of the most recent PartyColumn
 _OPERATOR: Final = "Ask the node's operator."
 
 
-def check(request: wire.Request, rules: Rules) -> None:
+def check_request(request: wire.ServerRequest, rules: Rules) -> None:
     """Refuse a message about columns if the node's rules or the layout do not allow it.
 
     A message about rows is refused if the node takes part only in runs over columns.
@@ -53,7 +53,7 @@ def check(request: wire.Request, rules: Rules) -> None:
         )
 
 
-def _check_layout(request: wire.Request) -> None:
+def _check_layout(request: wire.ServerRequest) -> None:
     """Refuse a message about columns if it has a center, a scale, column names or noise."""
     if request.frame.arrays or request.frame.names is not None or request.frame.own:
         raise ProtocolError(
@@ -90,7 +90,7 @@ def only_columns(rules: Rules) -> bool:
     return bool(rules.split_columns) and rules.split_columns != ANY
 
 
-def rows_or_columns(data: LocalData | Stream, request: wire.Request) -> LocalData | Stream:
+def rows_or_columns(data: LocalData | Stream, request: wire.ServerRequest) -> LocalData | Stream:
     """Return the node's rows, or in a run over columns a view with its columns as rows. The last view is cached.
 
     Raises
@@ -113,11 +113,11 @@ def rows_or_columns(data: LocalData | Stream, request: wire.Request) -> LocalDat
         gc.collect()
         return PartyColumns(data, split)
 
-    newest = data.measured.newest(_NEWEST, fits, make)
-    return data.measured.newest(_NEWEST, lambda columns: columns.split == split, lambda: newest.with_salt(split))
+    newest = data.measured.cached_if(_NEWEST, fits, make)
+    return data.measured.cached_if(_NEWEST, lambda columns: columns.split == split, lambda: newest.with_salt(split))
 
 
-def names_of(data: LocalData | Stream) -> dict[str, object]:
+def names_for_result(data: LocalData | Stream) -> dict[str, object]:
     """Return the names for a node's own result: its columns, and in a run over columns also the ids of its people."""
     if isinstance(data, PartyColumns):
         return {"columns": data.data.names, "rows": data.data.table.ids}

@@ -50,13 +50,13 @@ class WithPCA(NumPyClient):
 
     def fit(self, parameters: list[Array], config: wire.Config) -> tuple[list[Array], int, wire.Config]:
         """Answer a PCA message, or train the model."""
-        return self._of(config).fit(parameters, config)
+        return self._client_for(config).fit(parameters, config)
 
     def evaluate(self, parameters: list[Array], config: wire.Config) -> tuple[float, int, wire.Config]:
         """Answer a PCA evaluation, or evaluate the model."""
-        return self._of(config).evaluate(parameters, config)
+        return self._client_for(config).evaluate(parameters, config)
 
-    def _of(self, config: wire.Config) -> NumPyClient:
+    def _client_for(self, config: wire.Config) -> NumPyClient:
         if wire.is_request(config):
             return self._pca
         return self._training

@@ -27,13 +27,13 @@ _DEFAULT: Final = "krylov,faps,ssi,local_power,uda"
 
 def add_compare(commands: Any) -> None:
     """Add the command `flower-pca compare` to the parser."""
-    parser = common.parser(
+    parser = common.add_command(
         commands,
         "compare",
         "run several algorithms on the same rows; write comparison.csv, .json and a picture",
         run_compare,
     )
-    common.arguments_of_data(parser, counts=False)
+    common.add_data_options(parser, counts=False)
     parser.add_argument(
         "--algorithms",
         metavar="SPECS",
@@ -42,21 +42,21 @@ def add_compare(commands: Any) -> None:
             "algorithms that would take a thousand rounds or more on these rows)"
         ),
     )
-    common.argument_of_output(parser)
+    common.add_out_option(parser)
 
 
-def run_compare(given: argparse.Namespace) -> int:
+def run_compare(args: argparse.Namespace) -> int:
     """Run the algorithms, write the files, and print the table."""
-    place = common.folder(given.out, data=given.data)
-    specs = specs_in(_DEFAULT if given.algorithms is None else given.algorithms)
+    place = common.writable_folder(args.out, data=args.data)
+    specs = specs_in(_DEFAULT if args.algorithms is None else args.algorithms)
     for spec in specs:
         registry.make(spec)  # A wrong spec is reported before data are read, because reading may take long.
-    checks.components(given.components)
-    shards = common.clients_of(given)
+    checks.components(args.components)
+    shards = common.clients_of(args)
     common.name_sites_without_rows(common.by_site(shards))
-    courses, left = _run_each(shards, specs, given)
+    courses, left = _run_each(shards, specs, args)
     figures = [course.to_json() for course in courses]
-    _write(courses, figures, place)
+    _write_comparison(courses, figures, place)
     why = ""
     if left:
         each = [f"{spec} (about {labels.count(rounds, 'round')})" for spec, rounds in left.items()]
@@ -65,20 +65,20 @@ def run_compare(given: argparse.Namespace) -> int:
             f"Not run, because eigenvalues of these rows are close together: {names}. To run these algorithms anyway, "
             "name them in --algorithms.\n"
         )
-    if given.json:
+    if args.json:
         common.print_json(figures)
         sys.stderr.write(why)
         return 0
     head = ["algorithm", "rounds", "messages", "bytes up", "bytes down", "seconds", "angle to pooled", "ended"]
-    common.table(head, list(map(_row, figures)), text=(0, 7))
-    picture = output.words_of_picture("comparison.svg")
+    common.print_table(head, list(map(_row_of_comparison, figures)), text=(0, 7))
+    picture = output.picture_in_list("comparison.svg")
     sys.stdout.write(f"{why}Wrote comparison.csv, comparison.json {picture} to {place}\n")
     return 0
 
 
-def _write(courses: Sequence[Any], figures: list[dict[str, Any]], place: Path) -> None:
+def _write_comparison(courses: Sequence[Any], figures: list[dict[str, Any]], folder: Path) -> None:
     """Write comparison.json, comparison.csv and, if matplotlib is installed, a picture."""
-    with common.writing(place) as draft:
+    with common.writing_folder(folder) as draft:
         (draft / "comparison.json").write_text(json.dumps(figures, indent=2), encoding="utf-8")
         plain = [name for name, value in figures[0].items() if not isinstance(value, list)]
         with (draft / "comparison.csv").open("w", newline="", encoding="utf-8") as file:
@@ -88,11 +88,11 @@ def _write(courses: Sequence[Any], figures: list[dict[str, Any]], place: Path) -
         if errors.is_installed("matplotlib"):
             from flower_pca.plots import course
 
-            course.compare(courses, draft / "comparison.svg")
+            course.draw_comparison(courses, draft / "comparison.svg")
 
 
 def _run_each(
-    shards: list[Any], specs: list[str], given: argparse.Namespace
+    shards: list[Any], specs: list[str], args: argparse.Namespace
 ) -> tuple[tuple[Comparison, ...], dict[str, int]]:
     """Return the comparisons of the algorithms, and the expected number of rounds of the algorithms that were skipped.
 
@@ -100,29 +100,29 @@ def _run_each(
     """
     from flower_pca.comparison import compare, slow
 
-    center = given.center is not False  # By default, all algorithms center, so that their results are comparable.
+    center = args.center is not False  # By default, all algorithms center, so that their results are comparable.
     left: dict[str, int] = {}
-    if given.algorithms is None:
+    if args.algorithms is None:
         left = slow(
             shards,
             algorithms=specs,
-            n_components=given.components,
+            n_components=args.components,
             center=center,
-            scale=given.scale,
-            missing=given.missing,
-            tol=given.tol,
+            scale=args.scale,
+            missing=args.missing,
+            tol=args.tol,
         )
-    with common.progress("starting") as on_round:
+    with common.showing_progress("starting") as on_round:
         courses = compare(
             shards,
             algorithms=[spec for spec in specs if spec not in left],
-            n_components=given.components,
+            n_components=args.components,
             center=center,
-            scale=given.scale,
-            missing=given.missing,
-            seed=given.seed,
-            tol=given.tol,
-            max_rounds=given.max_rounds,
+            scale=args.scale,
+            missing=args.missing,
+            seed=args.seed,
+            tol=args.tol,
+            max_rounds=args.max_rounds,
             on_round=on_round,
         )
     return courses, left
@@ -133,14 +133,14 @@ def specs_in(text: str) -> list[str]:
     return [part.strip() for part in re.findall(r"(?:[^,(]|\([^)]*\))+", text) if part.strip()]
 
 
-def _row(course: dict[str, Any]) -> list[str]:
+def _row_of_comparison(course: dict[str, Any]) -> list[str]:
     counts = [f"{course[name]:,}" for name in ("rounds", "messages", "bytes_up", "bytes_down")]
     return [course["algorithm"], *counts, f"{course['seconds']:.3g}", f"{course['angle']:.2e}", course["outcome"]]
 
 
 def add_listing(commands: Any) -> None:
     """Add the command `flower-pca list` to the parser."""
-    common.parser(
+    common.add_command(
         commands,
         "list",
         "list every algorithm with its parameters, the cost of a round, when to prefer it, and compatible options",
@@ -148,10 +148,10 @@ def add_listing(commands: Any) -> None:
     )
 
 
-def run_listing(given: argparse.Namespace) -> int:
+def run_listing(args: argparse.Namespace) -> int:
     """Print the description of each algorithm."""
-    every = [describe(stage) for stage in registry.public().values()]
-    if given.json:
+    every = [describe(stage) for stage in registry.public_classes().values()]
+    if args.json:
         common.print_json(every)
         return 0
     for about in every:
@@ -169,13 +169,13 @@ def describe(stage: type[Stage[Any]]) -> dict[str, Any]:
         "algorithm": stage.name,
         "what": text.splitlines()[0],
         "parameters": {field.name: field.default for field in fields(stage)},
-        "cost": _paragraph(text, r"Cost(?: per round| per step)?"),
-        "prefer": _paragraph(text, r"Prefer it"),
-        "takes": [what for what in ("mask", "dp", "channel") if not compatible.missing(made, what)],
+        "cost": _paragraph_under(text, r"Cost(?: per round| per step)?"),
+        "prefer": _paragraph_under(text, r"Prefer it"),
+        "takes": [what for what in ("mask", "dp", "channel") if not compatible.missing_properties(made, what)],
     }
 
 
-def _paragraph(text: str, head: str) -> str:
+def _paragraph_under(text: str, head: str) -> str:
     """Return the text between a heading such as "Cost per round:" and the next heading, in one line."""
     found = re.search(rf"^{head}:(.*?)(?=^(?:Cost|Prefer it)[\w ,]*:|^\s*$|\Z)", text, re.DOTALL | re.MULTILINE)
     if found:

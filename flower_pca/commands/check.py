@@ -16,9 +16,9 @@ from flower_pca.base.errors import FlowerPCAError
 from flower_pca.base.options import Sentence
 from flower_pca.commands import common
 from flower_pca.commands import run as runs
-from flower_pca.core.config import PCAConfig, named_covariates
-from flower_pca.hints.words import columns_of_few, hints_of_words
-from flower_pca.names.columns import enumeration, is_nameless, names_in, no_numbers
+from flower_pca.core.config import PCAConfig, covariate_names
+from flower_pca.hints.words import columns_of_few_words, hints_of_words
+from flower_pca.names.columns import enumeration, is_nameless, split_names, unusable_columns_error
 from flower_pca.rows.covariates import SITE
 from flower_pca.rows.local import LocalData
 
@@ -40,29 +40,29 @@ examples:
 """
 
 
-def add(commands: Any) -> None:
+def add_check(commands: Any) -> None:
     """Add the command `flower-pca check` to the parser."""
     words = (
         "check the files of sites for disguised missing values, totals, duplicate rows, dates, different units and "
         "similar errors"
     )
-    parser = common.parser(commands, "check", words, run)
+    parser = common.add_command(commands, "check", words, run_check)
     parser.epilog, parser.formatter_class = _EPILOG, argparse.RawDescriptionHelpFormatter
-    runs.arguments_of_config(parser)
+    runs.add_config_options(parser)
     parser.set_defaults(components=None, missing=None, wire="float64")
 
 
-def run(given: argparse.Namespace) -> int:
+def run_check(args: argparse.Namespace) -> int:
     """Print errors and hints. Return 2 if there are errors, 1 if there are only hints, and otherwise 0."""
-    config = _config(given, n_components=2)
-    given.words, given.covariates = config.words, config.sources_of_covariates
+    config = _config(args, n_components=2)
+    args.words, args.covariates = config.text_columns, config.covariate_columns
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", UserWarning)
-        read = _read(given)
-    found = common.warned(said)
+        read = _read_sites(args)
+    found = common.texts_of_warnings(said)
     sites: list[LocalData] = []
     # A run over rows continues without sites that have no rows.
-    some = given.partitioned_by == "rows" and any(shard.shape[0] for shard in read.shards)
+    some = args.partitioned_by == "rows" and any(shard.shape[0] for shard in read.shards)
     for i, shard in enumerate(read.shards):
         who = getattr(shard, "site", "") or f"client {i}"
         try:
@@ -75,19 +75,19 @@ def run(given: argparse.Namespace) -> int:
         else:
             found.append(f"{who} has no rows, so it adds nothing to the result. Leave this site out, or add its rows.")
             read.left_out.append(who)
-    groups = [[site] for site in sites] if given.partitioned_by == "columns" else [sites]
-    hints = [hint for group in groups for hint in _hints(group)]
-    read.refused += _error_about_gaps(given, read.shards)
+    groups = [[site] for site in sites] if args.partitioned_by == "columns" else [sites]
+    hints = [hint for group in groups for hint in _hints_of_sites(group)]
+    read.refused += _error_about_gaps(args, read.shards)
     if sites and not read.errors:
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always", UserWarning)
-            hints = _trial_run(given, read, sites, hints)
-        hints += common.warned(said)
+            hints = _trial_run(args, read, sites, hints)
+        hints += common.texts_of_warnings(said)
     found += hints
-    wording = common.Wording(given.data, drops=True)
-    errors = [wording.of(error) for error in (*read.errors, *read.refused)]
-    found = [*dict.fromkeys(map(wording.of, found))]
-    if given.json:
+    wording = common.OptionWording(args.data, drops=True)
+    errors = [wording.in_options(error) for error in (*read.errors, *read.refused)]
+    found = [*dict.fromkeys(map(wording.in_options, found))]
+    if args.json:
         common.print_json({"sites": len(sites), "left_out": read.left_out, "errors": errors, "hints": found})
     else:
         lines = [*(f"error: {error}" for error in errors), *(f"hint: {hint}" for hint in found)]
@@ -104,39 +104,39 @@ def run(given: argparse.Namespace) -> int:
     return int(bool(found))
 
 
-def _trial_run(given: argparse.Namespace, read: _Read, sites: Sequence[LocalData], hints: list[str]) -> list[str]:
+def _trial_run(args: argparse.Namespace, read: _ReadSites, sites: Sequence[LocalData], hints: list[str]) -> list[str]:
     """Try the requested run without writing files. Return these hints together with the hints of the run.
 
     If the run ends in an error, add the error to `read.errors`, and return only these hints.
     """
-    from flower_pca.hints.repeats import without_repeats
+    from flower_pca.hints.repeats import without_repeated_hints
     from flower_pca.simulation import simulate
 
-    columns = sites[0].d + len(given.words)
+    columns = sites[0].d + len(args.words)
     try:
-        config = _config(given, n_components=max(min(2, columns, sum(site.n for site in sites)), 1))
-        common.enough(config.mask, len(read.shards))
+        config = _config(args, n_components=max(min(2, columns, sum(site.n for site in sites)), 1))
+        common.require_two_clients(config.mask, len(read.shards))
         result = simulate(config, read.shards)
     except FlowerPCAError as error:
         read.errors.append(error.words)
         return hints
-    found = [*without_repeats((*result.hints, *hints))]
+    found = [*without_repeated_hints((*result.hints, *hints))]
     if not result.status.ok:
         found.append(f"The run would not reach its goal: {result.status}.")
     return found
 
 
-def _config(given: argparse.Namespace, *, n_components: int) -> PCAConfig:
+def _config(args: argparse.Namespace, *, n_components: int) -> PCAConfig:
     """Return the configuration of the trial run, with `n_components` if the user has not set --components."""
-    usual = {"missing": given.missing or _default_missing(given)}
-    components = n_components if given.components is None else given.components
-    return runs.config_of(argparse.Namespace(**{**vars(given), **usual, "components": components}))
+    usual = {"missing": args.missing or _default_missing(args)}
+    components = n_components if args.components is None else args.components
+    return runs.config_of(argparse.Namespace(**{**vars(args), **usual, "components": components}))
 
 
-def _error_about_gaps(given: argparse.Namespace, shards: Sequence[Any]) -> list[str]:
+def _error_about_gaps(args: argparse.Namespace, shards: Sequence[Any]) -> list[str]:
     """Return a list with the error about missing values that the run would raise without --missing, or []."""
     if (
-        given.missing is not None or _default_missing(given) == "error"
+        args.missing is not None or _default_missing(args) == "error"
     ):  # In this case, the trial run reports missing values.
         return []
     for i, shard in enumerate(shards):
@@ -147,15 +147,15 @@ def _error_about_gaps(given: argparse.Namespace, shards: Sequence[Any]) -> list[
     return []
 
 
-def _default_missing(given: argparse.Namespace) -> str:
+def _default_missing(args: argparse.Namespace) -> str:
     """Return a value of --missing that the other options allow, for a trial run if the user has not set --missing."""
-    if given.harmonize is not None or given.dp is not None:
+    if args.harmonize is not None or args.dp is not None:
         return "error"
-    return "local_mean" if SITE in named_covariates("adjust", given.adjust) else "mean"
+    return "local_mean" if SITE in covariate_names("adjust", args.adjust) else "mean"
 
 
 @dataclass
-class _Read:
+class _ReadSites:
     """The rows of each site that can be used, and the errors about other sites.
 
     Attributes
@@ -181,80 +181,80 @@ class _Read:
         self.left_out.append(site)
 
 
-def _read(given: argparse.Namespace) -> _Read:
+def _read_sites(args: argparse.Namespace) -> _ReadSites:
     """Read the rows of each site. If each site has a file, read each file separately, to find the errors of all files.
 
     An error in a file does not prevent checks of other files.
     """
-    if Path(given.data).expanduser().is_dir() and given.partition is None and given.partitioned_by == "rows":
-        return _read_files(given)
-    if given.partition is None and Path(given.data).expanduser().is_file():
+    if Path(args.data).expanduser().is_dir() and args.partition is None and args.partitioned_by == "rows":
+        return _read_files(args)
+    if args.partition is None and Path(args.data).expanduser().is_file():
         # A single table is checked as a whole instead of being dealt out to clients.
-        given.clients = given.clients or 1
+        args.clients = args.clients or 1
     try:
-        return _Read(common.clients_of(given))
+        return _ReadSites(common.clients_of(args))
     except FlowerPCAError as error:
         try:
-            shards, few = _rows_without_words(given)
-            return _Read(shards, [] if few else [error.words], few)
+            shards, few = _rows_without_words(args)
+            return _ReadSites(shards, [] if few else [error.words], few)
         except FlowerPCAError:
-            return _Read([], [error.words])
+            return _ReadSites([], [error.words])
 
 
-def _rows_without_words(given: argparse.Namespace) -> tuple[list[Any], list[str]]:
+def _rows_without_words(args: argparse.Namespace) -> tuple[list[Any], list[str]]:
     """Return the rows of each site without columns of words, and the errors if all these columns could be coded."""
     from flower_pca.data import partition, sources
 
     beside: tuple[str, ...] = ()
-    if given.partition is not None and (needed := partition.column(given.partition)) is not None:
+    if args.partition is not None and (needed := partition.label_column(args.partition)) is not None:
         beside = (needed,)
-    columns = names_in(given.columns)
-    table = sources.table(given.data, beside=beside, columns=columns, drop=given.drop, gaps=common.gaps_of(given))
+    columns = split_names(args.columns)
+    table = sources.table(args.data, beside=beside, columns=columns, drop=args.drop, gaps=common.gaps_by_column(args))
     if not table.words:
         return [], []
-    few = _errors_about_words(given.data, {given.data: table})
+    few = _errors_about_words(args.data, {args.data: table})
     if not table.names:
         return [], []
-    left_out = [*given.drop, *map(escape, table.words)]
-    return common.clients_of(argparse.Namespace(**{**vars(given), "drop": left_out})), few
+    left_out = [*args.drop, *map(escape, table.words)]
+    return common.clients_of(argparse.Namespace(**{**vars(args), "drop": left_out})), few
 
 
-def _read_files(given: argparse.Namespace) -> _Read:
+def _read_files(args: argparse.Namespace) -> _ReadSites:
     from flower_pca.data import sources
-    from flower_pca.data.reading import matching, require_matches, stem
+    from flower_pca.data.reading import file_stem, names_matching, require_matches
 
-    _, files = sources.files_of(given.data, "*", given.without)
-    columns = names_in(given.columns)
+    _, files = sources.files_of(args.data, "*", args.without)
+    columns = split_names(args.columns)
     if columns is not None:
-        columns = tuple(dict.fromkeys([*columns, *given.covariates]))
-    tables, read = {}, _Read()
+        columns = tuple(dict.fromkeys([*columns, *args.covariates]))
+    tables, read = {}, _ReadSites()
     for file in files:
         try:
-            words = tuple(dict.fromkeys([*given.words, *sources.words_among(str(file), given.covariates)]))
-            tables[file] = sources.table(str(file), columns=columns, words=words, gaps=common.gaps_of(given))
+            words = tuple(dict.fromkeys([*args.words, *sources.words_among(str(file), args.covariates)]))
+            tables[file] = sources.table(str(file), columns=columns, words=words, gaps=common.gaps_by_column(args))
         except FlowerPCAError as error:
-            read.leave_out(stem(file), error)
-    require_matches("The columns to leave out", [n for table in tables.values() for n in table.columns], given.drop)
-    dropped = {file: matching(table.columns, given.drop) for file, table in tables.items()}
+            read.leave_out(file_stem(file), error)
+    require_matches("The columns to leave out", [n for table in tables.values() for n in table.columns], args.drop)
+    dropped = {file: names_matching(table.columns, args.drop) for file, table in tables.items()}
     tables = {file: table.without(dropped[file]) for file, table in tables.items()}
     without = {file: table for file, table in tables.items() if table.words}
-    read.refused += _errors_about_words(given.data, {str(file): table for file, table in tables.items()})
+    read.refused += _errors_about_words(args.data, {str(file): table for file, table in tables.items()})
     if not read.refused:
-        read.errors += [no_numbers(file, table.words).words for file, table in without.items()]
+        read.errors += [unusable_columns_error(file, table.words).words for file, table in without.items()]
     # A column that is not numeric at one site is left out at all sites, so that sites keep the same columns.
     unfit = {name for table in tables.values() for name in table.words}
     tables = {file: table.without(unfit) for file, table in tables.items()}
-    read.left_out += [stem(file) for file, table in tables.items() if unfit and not table.names]
+    read.left_out += [file_stem(file) for file, table in tables.items() if unfit and not table.names]
     tables = {file: table for file, table in tables.items() if table.names or not unfit}
     if not tables:
         return read
-    usual = [*tables][sources.usual_table([*tables.values()])]
+    usual = [*tables][sources.position_of_usual_table([*tables.values()])]
     for file, table in tables.items():
         try:
-            alike = sources.like(tables[usual], table, usual, file)
-            read.shards.append(replace(alike, site=stem(file)))
+            alike = sources.with_columns_of(tables[usual], table, usual, file)
+            read.shards.append(replace(alike, site=file_stem(file)))
         except FlowerPCAError as error:
-            read.leave_out(stem(file), error)
+            read.leave_out(file_stem(file), error)
     return read
 
 
@@ -277,14 +277,14 @@ def _errors_about_words(data: str, tables: Mapping[str, Table]) -> list[str]:
             cells.setdefault(name, []).extend(found.tolist())
     advice = hints_of_words(cells, data)
     numbers = {name for table in tables.values() for name in table.names or ()}
-    if all_named and len(columns_of_few(cells)) == len(cells) and not numbers & cells.keys():
+    if all_named and len(columns_of_few_words(cells)) == len(cells) and not numbers & cells.keys():
         return advice
     for hint in advice:
         warnings.warn(Sentence(hint), stacklevel=2)
     return []
 
 
-def _hints(sites: Sequence[LocalData]) -> list[str]:
+def _hints_of_sites(sites: Sequence[LocalData]) -> list[str]:
     from flower_pca import hints
 
-    return list(hints.of(sites))
+    return list(hints.hints_of(sites))

@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flower_pca.base import checks, files, labels, spec
 from flower_pca.base.errors import ConfigError, DataError, FlowerPCAError
-from flower_pca.base.options import ANY, OPTIONS, Advice, in_python, in_words
+from flower_pca.base.options import ANY, OPTIONS, Advice, in_python, with_advice_written
 from flower_pca.base.settings import FLAG, SETTINGS
 from flower_pca.base.shown import shown
 from flower_pca.core.drive import Driven
-from flower_pca.names.columns import enumeration, names_in
+from flower_pca.names.columns import enumeration, split_names
 from flower_pca.settings.counting import COUNTED, COUNTING
 
 if TYPE_CHECKING:
@@ -42,16 +42,18 @@ _LEAST_SIMILARITY: Final = 0.75
 EVERY = 5.0  # seconds between two progress lines if stderr is not a terminal
 
 
-def parser(commands: Any, name: str, words: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+def add_command(
+    commands: Any, name: str, words: str, run: Callable[[argparse.Namespace], int]
+) -> argparse.ArgumentParser:
     """Add the parser of a command, with the option --json, and return it."""
-    about = f"{labels.capital(words)}."
+    about = f"{labels.capitalize(words)}."
     added: argparse.ArgumentParser = commands.add_parser(name, help=words, description=about)
     added.add_argument("--json", action="store_true", help="print JSON instead of tables")
     added.set_defaults(run=run)
     return added
 
 
-def settings(added: argparse.ArgumentParser, *chosen: str, words: str = "") -> None:
+def add_settings(parser: argparse.ArgumentParser, *chosen: str, words: str = "") -> None:
     """Add options for these settings, as `SETTINGS` declares them. `words` replaces their help texts if it is given."""
     for setting in map(SETTINGS.__getitem__, chosen):
         kind: dict[str, Any] = {"default": setting.default, "metavar": setting.metavar}
@@ -68,42 +70,42 @@ def settings(added: argparse.ArgumentParser, *chosen: str, words: str = "") -> N
         text = words or setting.words.replace("%", "%%")
         if text != argparse.SUPPRESS and kind.get("default") is not None:
             text += f" (default: {setting.default})"
-        added.add_argument(setting.option, help=text, **kind)
+        parser.add_argument(setting.option, help=text, **kind)
 
 
-def arguments_of_rows(added: argparse.ArgumentParser) -> None:
+def add_row_options(parser: argparse.ArgumentParser) -> None:
     """Add DATA, the options that deal its rows to clients, and the options that leave out columns or sites."""
     text = "a path, a folder of one file per client, or a spec such as \"csv(path='x.csv', columns=['a', 'b'])\""
-    added.add_argument("data", metavar="DATA", help=text)
-    added.add_argument(
+    parser.add_argument("data", metavar="DATA", help=text)
+    parser.add_argument(
         "--clients", type=int, metavar="N", help="number of clients (default: as many as the partition has, else 10)"
     )
     text = "who gets which rows: contiguous, \"dirichlet(0.3, column='y')\", \"by_column('site')\", ..."
-    added.add_argument("--partition", metavar="SPEC", help=f"{text} (default: a folder's files, else contiguous)")
-    arguments_of_columns(added)
+    parser.add_argument("--partition", metavar="SPEC", help=f"{text} (default: a folder's files, else contiguous)")
+    add_column_options(parser)
     text = 'sites to leave out: names or patterns, such as "trier,test_*"'
-    added.add_argument("--without", type=names, action="extend", default=[], metavar="SITES", help=text)
+    parser.add_argument("--without", type=names, action="extend", default=[], metavar="SITES", help=text)
 
 
-def arguments_of_columns(added: argparse.ArgumentParser) -> None:
+def add_column_options(parser: argparse.ArgumentParser) -> None:
     """Add --columns, --drop and --gaps."""
     text = "names of the columns to use, separated by commas (default: all)"
-    added.add_argument("--columns", metavar="NAMES", help=text)
-    _argument_of_gaps(added)
+    parser.add_argument("--columns", metavar="NAMES", help=text)
+    _add_gaps_option(parser)
     text = 'columns to leave out: names or patterns, separated by commas, such as "name,lab_*"'
-    added.add_argument("--drop", type=names, action="extend", default=[], metavar="COLUMNS", help=text)
+    parser.add_argument("--drop", type=names, action="extend", default=[], metavar="COLUMNS", help=text)
 
 
-def _argument_of_gaps(added: argparse.ArgumentParser) -> None:
+def _add_gaps_option(parser: argparse.ArgumentParser) -> None:
     """Add --gaps."""
     text = (
         'what stands for a missing value in addition to empty cells and NA, such as --gaps=".,?,-999", or in one '
         "column only, such as --gaps age=999; --missing says how missing values are handled"
     )
-    added.add_argument("--gaps", type=names, action="extend", metavar="VALUES", help=text)
+    parser.add_argument("--gaps", type=names, action="extend", metavar="VALUES", help=text)
 
 
-def arguments_of_data(added: argparse.ArgumentParser, *, counts: bool = True, gaps: bool = True) -> None:
+def add_data_options(parser: argparse.ArgumentParser, *, counts: bool = True, gaps: bool = True) -> None:
     """Add DATA, and the options that deal its rows to clients, center and scale columns, and control a run.
 
     Parameters
@@ -116,129 +118,129 @@ def arguments_of_data(added: argparse.ArgumentParser, *, counts: bool = True, ga
         Whether the command can handle missing values. If not, its help does not show --missing, and the command refuses
         this option.
     """
-    arguments_of_rows(added)
+    add_row_options(parser)
     text = "number of components, or the share of the variance that they must exceed, such as 0.95 or 95%%"
     if counts:
         counted_by = [f' or "{word}", for {what}' for word, what in COUNTED.items()]
         text += ";" + ",".join(counted_by)
     text += " (default: 2)"
-    added.add_argument("--components", type=_number_of_components, default=2, metavar="K", help=text)
-    settings(added, "center", "scale")
+    parser.add_argument("--components", type=_parse_n_components, default=2, metavar="K", help=text)
+    add_settings(parser, "center", "scale")
     text = 'how NaN and empty cells are handled: as an "error", or filled with the "mean" of their column'
-    settings(added, "missing", words=text if gaps else argparse.SUPPRESS)
-    settings(added, "seed")
-    added.add_argument(
+    add_settings(parser, "missing", words=text if gaps else argparse.SUPPRESS)
+    add_settings(parser, "seed")
+    parser.add_argument(
         "--tol", type=float, metavar="T", help="error at which a run has converged (default: set by the algorithm)"
     )
-    added.add_argument("--max-rounds", type=int, metavar="R", help="largest number of rounds")
+    parser.add_argument("--max-rounds", type=int, metavar="R", help="largest number of rounds")
 
 
-def arguments_of_missing_values(added: argparse.ArgumentParser) -> None:
+def add_missing_options(parser: argparse.ArgumentParser) -> None:
     """Add --missing and --gaps for new rows."""
     text = (
         'how NaN and empty cells are handled: as an "error", or filled with the "mean" of their column in the run '
         "(default: error, unless"
     )
     text += " the run allowed missing values)"
-    added.add_argument("--missing", choices=("error", "mean"), default="error", help=text)
-    _argument_of_gaps(added)
+    parser.add_argument("--missing", choices=("error", "mean"), default="error", help=text)
+    _add_gaps_option(parser)
 
 
-def argument_of_rotation(added: argparse.ArgumentParser) -> None:
+def add_rotate_option(parser: argparse.ArgumentParser) -> None:
     """Add --rotate, which takes a method with its settings."""
     text = "rotate the components so that each depends on few columns: varimax or promax, with settings if needed: "
-    added.add_argument("--rotate", metavar="SPEC", help=f'{text}"varimax(kaiser=False)"')
+    parser.add_argument("--rotate", metavar="SPEC", help=f'{text}"varimax(kaiser=False)"')
 
 
-def argument_of_algorithm(added: argparse.ArgumentParser) -> None:
+def add_algorithm_option(parser: argparse.ArgumentParser) -> None:
     """Add --algorithm, which takes a single algorithm."""
     text = 'a name, or a spec such as "faps(inner_steps=5)"; see flower-pca list (default: auto, krylov or covariance)'
-    added.add_argument("--algorithm", default="auto", metavar="SPEC", help=text)
+    parser.add_argument("--algorithm", default="auto", metavar="SPEC", help=text)
 
 
-def argument_of_masks(added: argparse.ArgumentParser) -> None:
+def add_mask_option(parser: argparse.ArgumentParser) -> None:
     """Add --mask, which takes optional settings."""
     text = 'hide the answers of single clients, with settings if needed: "masks(neighbors=20)"; write DATA before it'
-    added.add_argument("--mask", nargs="?", const="true", default="false", metavar="SPEC", help=text)
+    parser.add_argument("--mask", nargs="?", const="true", default="false", metavar="SPEC", help=text)
 
 
-def argument_of_split(added: argparse.ArgumentParser) -> None:
+def add_partitioned_by_option(parser: argparse.ArgumentParser) -> None:
     """Add --partitioned-by and --ids."""
-    settings(added, "partitioned_by")
+    add_settings(parser, "partitioned_by")
     text = "with --partitioned-by columns, the column with the ids of rows (default: rows are matched by position)"
-    added.add_argument("--ids", metavar="NAME", help=text)
+    parser.add_argument("--ids", metavar="NAME", help=text)
 
 
-def argument_of_output(added: argparse.ArgumentParser) -> None:
+def add_out_option(parser: argparse.ArgumentParser) -> None:
     """Add --out, which takes a folder."""
     text = "folder to write to (default: flower-pca-out)"
-    added.add_argument("--out", type=Path, default=Path("flower-pca-out"), metavar="DIR", help=text)
+    parser.add_argument("--out", type=Path, default=Path("flower-pca-out"), metavar="DIR", help=text)
 
 
-def argument_of_details(added: argparse.ArgumentParser) -> None:
+def add_verbose_option(parser: argparse.ArgumentParser) -> None:
     """Add --verbose."""
     text = "also print why the run ended, and why it made its automatic choices"
-    added.add_argument("--verbose", action="store_true", help=text)
+    parser.add_argument("--verbose", action="store_true", help=text)
 
 
-def enough(mask: object, clients: int) -> None:
+def require_two_clients(mask: object, clients: int) -> None:
     """Raise a ConfigError if there are masks but fewer than two clients."""
     if mask is not None and clients < 2:
         remedy = "Deal the rows out to more clients, because a sum over one client hides nothing, or leave --mask out."
         raise ConfigError(f"--mask needs at least 2 clients, but there is {clients}. {remedy}")
 
 
-def clients_of(given: argparse.Namespace) -> list[Any]:
+def clients_of(args: argparse.Namespace) -> list[Any]:
     """Return the rows of each client, as the options deal them out."""
     from flower_pca.data import partition, sources
 
-    if getattr(given, "partitioned_by", "rows") == "columns":
-        if given.partition is not None:
+    if getattr(args, "partitioned_by", "rows") == "columns":
+        if args.partition is not None:
             raise ConfigError(
                 "With --partitioned-by columns, each file belongs to one client, so no rows are dealt out. Leave "
                 "--partition out."
             )
         return sources.parties(
-            given.data,
-            ids=given.ids,
-            clients=given.clients,
-            drop=given.drop,
-            without=given.without,
-            gaps=gaps_of(given),
+            args.data,
+            ids=args.ids,
+            clients=args.clients,
+            drop=args.drop,
+            without=args.without,
+            gaps=gaps_by_column(args),
         )
-    if getattr(given, "ids", None) is not None:
+    if getattr(args, "ids", None) is not None:
         raise ConfigError(
             "--ids is for --partitioned-by columns. Write --partitioned-by columns as well, or leave --ids out."
         )
-    needed = None if given.partition is None else partition.column(given.partition)
-    beside, columns = () if needed is None else (needed,), names_in(given.columns)
-    covariates = getattr(given, "covariates", ())
-    if both := [name for name in covariates if name in given.drop]:
+    needed = None if args.partition is None else partition.label_column(args.partition)
+    beside, columns = () if needed is None else (needed,), split_names(args.columns)
+    covariates = getattr(args, "covariates", ())
+    if both := [name for name in covariates if name in args.drop]:
         raise ConfigError(
             f"--drop leaves out {enumeration(both)}, but --explain, --adjust or --keep needs it. Remove it from "
             "--drop: a column of these options is never a feature."
         )
     if columns is not None:
         columns = tuple(dict.fromkeys([*columns, *covariates]))
-    more = sources.words_among(given.data, covariates, drop=given.drop, without=given.without)
+    more = sources.words_among(args.data, covariates, drop=args.drop, without=args.without)
     table = sources.table(
-        given.data,
+        args.data,
         beside=beside,
         columns=columns,
-        words=tuple(dict.fromkeys([*getattr(given, "words", ()), *more])),
-        drop=given.drop,
-        without=given.without,
-        gaps=gaps_of(given),
+        words=tuple(dict.fromkeys([*getattr(args, "words", ()), *more])),
+        drop=args.drop,
+        without=args.without,
+        gaps=gaps_by_column(args),
     )
-    shards = partition.deal(table.whole(), given.partition, given.clients)
-    if len(table.parts) == 1 and given.partition is None and given.clients is None:
+    shards = partition.deal(table.whole(), args.partition, args.clients)
+    if len(table.parts) == 1 and args.partition is None and args.clients is None:
         sys.stderr.write(
-            f"flower-pca: {given.data} has one file, so its rows are dealt out to {len(shards)} clients. For another "
+            f"flower-pca: {args.data} has one file, so its rows are dealt out to {len(shards)} clients. For another "
             "number, add --clients.\n"
         )
     if table.sites:
         return shards
-    return _without_sites(shards, given.without)
+    return _without_sites(shards, args.without)
 
 
 def name_sites_without_rows(shards: Mapping[Any, Any]) -> None:
@@ -252,10 +254,10 @@ def by_site(shards: Sequence[Any]) -> dict[Any, Any]:
     return {getattr(rows, "site", "") or i: rows for i, rows in enumerate(shards)}
 
 
-def gaps_of(given: argparse.Namespace) -> dict[str, list[str]] | None:
+def gaps_by_column(args: argparse.Namespace) -> dict[str, list[str]] | None:
     """Return the values of --gaps by column, with "*" for values that apply to all columns."""
     found: dict[str, list[str]] = {}
-    for text in getattr(given, "gaps", None) or ():
+    for text in getattr(args, "gaps", None) or ():
         column, equals, value = text.rpartition("=")
         found.setdefault(column if equals and column else "*", []).append(value)
     return found or None
@@ -281,14 +283,14 @@ def _without_sites(shards: list[Any], patterns: Sequence[str]) -> list[Any]:
 
     Only sites that a column has named can match.
     """
-    from flower_pca.data.reading import matching, require_matches
+    from flower_pca.data.reading import names_matching, require_matches
 
     sites = [getattr(shard, "site", "") for shard in shards]
     require_matches("site to leave out", filter(None, sites), patterns)
-    return [shard for shard, site in zip(shards, sites, strict=True) if not matching([site], patterns)]
+    return [shard for shard, site in zip(shards, sites, strict=True) if not names_matching([site], patterns)]
 
 
-def folder(path: Path, *, data: str) -> Path:
+def writable_folder(path: Path, *, data: str) -> Path:
     """Return the folder to write to, or raise an error before the run if nothing can be written to it.
 
     The folder of the data is refused, because the next run would read the new files as rows of sites.
@@ -305,25 +307,25 @@ def folder(path: Path, *, data: str) -> Path:
 
 
 @contextmanager
-def writing(place: Path) -> Iterator[Path]:
+def writing_folder(folder: Path) -> Iterator[Path]:
     """Yield a temporary folder. If the block succeeds, the files in the temporary folder are moved to `place`.
 
     Errors about files name `place`, because the temporary folder no longer exists when the user reads them.
     """
-    with files.naming(place):
-        place.parent.mkdir(parents=True, exist_ok=True)
+    with files.naming_file_in_errors(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
         # The draft is in the same file system as `place`, because a file cannot be renamed into another file system.
-        with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}.") as name:
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as name:
             draft = Path(name)
             yield draft
             # Other files in the folder, for example files of an earlier run, are not changed.
-            place.mkdir(exist_ok=True)
+            folder.mkdir(exist_ok=True)
             for file in sorted(draft.iterdir()):
-                os.replace(file, place / file.name)
+                os.replace(file, folder / file.name)
 
 
 @contextmanager
-def progress(what: str) -> Iterator[Callable[[Driven], None]]:
+def showing_progress(what: str) -> Iterator[Callable[[Driven], None]]:
     """Yield a function to call after every round.
 
     The function shows the round on stderr. If Python has dropped the exception of a Ctrl-C, the function raises
@@ -331,11 +333,11 @@ def progress(what: str) -> Iterator[Callable[[Driven], None]]:
     """
     with _showing_rounds(what) as show, _keeping_interrupts() as require_none:
 
-        def after(run: Driven) -> None:
+        def after_round(run: Driven) -> None:
             show(run)
             require_none()
 
-        yield after
+        yield after_round
 
 
 @contextmanager
@@ -386,7 +388,7 @@ def _printing_rounds() -> Callable[[Driven], None]:
     """Return a function that prints the newest round every few seconds, but nothing about a shorter run."""
     began = last = time.monotonic()
 
-    def after(run: Driven) -> None:
+    def after_round(run: Driven) -> None:
         nonlocal last
         now = time.monotonic()
         if now - last >= EVERY:
@@ -394,10 +396,10 @@ def _printing_rounds() -> Callable[[Driven], None]:
             sys.stderr.write(f"flower-pca: after {now - began:.0f} s: {run.history[-1]}\n")
             sys.stderr.flush()
 
-    return after
+    return after_round
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, text: Sequence[int] = ()) -> None:
+def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], *, text: Sequence[int] = ()) -> None:
     """Print a table with rich. The columns in `text` are left-aligned text, and the others are numbers."""
     from rich import box
     from rich.console import Console
@@ -412,20 +414,20 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, text: Sequence[
 
 
 @contextmanager
-def speaking(wording: Wording) -> Iterator[None]:
+def printing_warnings(wording: OptionWording) -> Iterator[None]:
     """Print the warnings of the block to stderr, each once, with settings as command-line options."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", UserWarning)
         try:
             yield
         finally:
-            lines = dict.fromkeys(map(wording.of, warned(said)))
+            lines = dict.fromkeys(map(wording.in_options, texts_of_warnings(said)))
             sys.stderr.write("".join(f"flower-pca: {line}\n" for line in lines))
 
 
-def warned(said: Sequence[warnings.WarningMessage]) -> list[str]:
+def texts_of_warnings(messages: Sequence[warnings.WarningMessage]) -> list[str]:
     """Return the texts of these warnings."""
-    return [warning.message.args[0] for warning in said if isinstance(warning.message, Warning)]
+    return [warning.message.args[0] for warning in messages if isinstance(warning.message, Warning)]
 
 
 def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
@@ -433,7 +435,7 @@ def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
     sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
-def title(data: str) -> str:
+def title_of(data: str) -> str:
     """Return a title for the data: the name of the file or folder, or the spec."""
     if "(" not in data:
         return Path(data).name
@@ -445,7 +447,7 @@ def any_result_of(path: str, *, missing: str = "error") -> PCAResult | TrackingR
     from flower_pca.results.steps import TrackingResult
 
     with suppress(FileNotFoundError):  # `result_of` reports a missing file.
-        if files.kind(path) == "tracking result":
+        if files.kind_of(path) == "tracking result":
             return TrackingResult.load(path)
     return result_of(path, missing=missing)
 
@@ -462,7 +464,7 @@ def result_of(path: str, *, missing: str = "error") -> PCAResult:
     except FileNotFoundError as error:
         raise DataError(f"No file named {shown(path)}. Give the result.npz that a run has written.") from error
     except DataError as error:
-        if files.kind(path) != "tracking result":
+        if files.kind_of(path) != "tracking result":
             raise
         raise DataError(
             f"{path} is the result of a tracker, whose components change from step to step, so it has no scores. Use: "
@@ -470,19 +472,19 @@ def result_of(path: str, *, missing: str = "error") -> PCAResult:
         ) from error
 
 
-def rotation_of(given: argparse.Namespace, result: PCAResult | TrackingResult) -> Rotation | None:
+def rotation_of(args: argparse.Namespace, result: PCAResult | TrackingResult) -> Rotation | None:
     """Return the rotated components of a result, or None without the option --rotate."""
     from flower_pca.analysis.rotation import rotate
 
-    if given.rotate is None:
+    if args.rotate is None:
         return None
-    return rotate(result, given.rotate)
+    return rotate(result, args.rotate)
 
 
-def share(text: str) -> float:
+def parse_share(text: str) -> float:
     """Parse a share in an option: 0.95 or 95%."""
     with suppress(TypeError, ValueError):
-        return float(checks.share(text))
+        return float(checks.parse_share(text))
     raise argparse.ArgumentTypeError(f"it must be a share such as 0.95 or 95%, not {text!r}")
 
 
@@ -491,13 +493,13 @@ def names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")]
 
 
-def _number_of_components(text: str) -> int | float | str:
+def _parse_n_components(text: str) -> int | float | str:
     if text in COUNTING:
         return text
     with suppress(ValueError):
         return int(text)
     with suppress(TypeError, ValueError):
-        number = float(checks.share(text))
+        number = float(checks.parse_share(text))
         return text if "%" in text else number  # The text is kept, so that later errors show it as the user wrote it.
     words = " or ".join(COUNTING)
     what = f"it must be a number, a share such as 0.95 or 95%, or {words}, not {text!r}"
@@ -505,7 +507,7 @@ def _number_of_components(text: str) -> int | float | str:
 
 
 @dataclass(frozen=True)
-class Wording:
+class OptionWording:
     """A translation of the settings in messages into the options of a command.
 
     Parameters
@@ -519,45 +521,45 @@ class Wording:
     data: str = "x.csv"
     drops: bool = False
 
-    def of(self, sentence: str) -> str:
+    def in_options(self, sentence: str) -> str:
         """Return the sentence with settings as options of the command."""
-        return in_words(sentence, self._called)
+        return with_advice_written(sentence, self._option_for)
 
-    def _called(self, advice: Advice) -> str:
+    def _option_for(self, advice: Advice) -> str:
         match advice:
             case ["option", name]:
                 return OPTIONS.get(name, name)
             case ["option", name, value] if name in OPTIONS and not isinstance(value, dict):
-                return _option(name, value)
+                return _option_text(name, value)
             case ["reading", "gaps", [*codes]]:
                 return f"with --gaps={','.join(map(str, codes))}"
             case ["reading", name, value]:
-                return f'by a spec, "{self._spec(name, value)}"'
+                return f'by a spec, "{self._spec_with(name, value)}"'
             case ["apart", columns] if self.drops:
                 return f"leave them out with --drop {shlex.quote(','.join(columns))}"
             case ["apart", columns]:
-                return f"read these columns separately {self._called(['reading', 'beside', columns])}"
+                return f"read these columns separately {self._option_for(['reading', 'beside', columns])}"
             case ["filling"]:
                 return "--missing mean"
         return in_python(advice)
 
-    def _spec(self, name: str, value: Any) -> str:
+    def _spec_with(self, name: str, value: Any) -> str:
         """Return the spec of the data source with this additional setting."""
         path = Path(self.data).expanduser()
         if self.data.endswith(")") and not path.exists():
-            return spec.with_more(self.data, name, value)
+            return spec.with_parameter(self.data, name, value)
         from flower_pca.data import sources
-        from flower_pca.data.reading import ending
+        from flower_pca.data.reading import file_ending
 
         source = "csv"
         if path.is_dir():
             source = "folder"
-        elif (reader := sources.ENDINGS.get(ending(path))) is not None:
+        elif (reader := sources.ENDINGS.get(file_ending(path))) is not None:
             source = reader.__name__
         return f"{source}(path={self.data!r}, {name}={value!r})"
 
 
-def _option(name: str, value: object) -> str:
+def _option_text(name: str, value: object) -> str:
     """Return the command-line option that sets this value."""
     option = OPTIONS[name]
     match value:
@@ -574,10 +576,10 @@ def _option(name: str, value: object) -> str:
     return f"{option} {value}"
 
 
-def several(given: argparse.Namespace, more: Sequence[str]) -> ConfigError:
+def error_of_several_files(args: argparse.Namespace, more: Sequence[str]) -> ConfigError:
     """Return the error to raise if several file names are given to a command that takes one file name."""
-    words = f"flower-pca {given.command} FOLDER"
-    if hasattr(given, "result"):
-        words = f"flower-pca {given.command} RESULT FOLDER"
+    words = f"flower-pca {args.command} FOLDER"
+    if hasattr(args, "result"):
+        words = f"flower-pca {args.command} RESULT FOLDER"
     remedy = f"Put the files into a folder, one per client, and use: {words}"
-    return ConfigError(f"Give one file, folder or spec, not {enumeration([given.data, *more])}. {remedy}")
+    return ConfigError(f"Give one file, folder or spec, not {enumeration([args.data, *more])}. {remedy}")

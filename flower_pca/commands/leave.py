@@ -10,7 +10,7 @@ from typing import Any, Final
 from flower_pca.base import files, labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.commands import common
-from flower_pca.commands.trust import config, rules_and_partition
+from flower_pca.commands.trust import node_config, rules_and_partition
 
 _REVEALED: Final = (
     "What this reveals: anybody who has the sums of the other sites both with {whose} rows and without {whose} rows "
@@ -28,10 +28,13 @@ _OTHERS: Final = (
 )
 
 
-def add(commands: Any) -> None:
+def add_leave(commands: Any) -> None:
     """Add the command `flower-pca leave` to the parser."""
-    parser = common.parser(
-        commands, "leave", "let a site leave the masked sums of other sites, and say what this reveals about it", run
+    parser = common.add_command(
+        commands,
+        "leave",
+        "let a site leave the masked sums of other sites, and say what this reveals about it",
+        run_leave,
     )
     parser.add_argument(
         "rules",
@@ -51,31 +54,31 @@ def add(commands: Any) -> None:
     parser.add_argument("--yes", action="store_true", help="carry it out, instead of only saying what it reveals")
 
 
-def run(given: argparse.Namespace) -> int:
+def run_leave(args: argparse.Namespace) -> int:
     """Print what the departure reveals. With --yes, sign it at the leaving site, or accept it at another site."""
-    keys = config(given.rules)
-    if given.go:
-        return _sign_departure(given, keys)
-    return _accept_departure(given, keys)
+    keys = node_config(args.rules)
+    if args.go:
+        return _sign_departure(args, keys)
+    return _accept_departure(args, keys)
 
 
-def _sign_departure(given: argparse.Namespace, keys: dict[str, Any]) -> int:
+def _sign_departure(args: argparse.Namespace, keys: dict[str, Any]) -> int:
     """Sign the departure of this site, and write it to the consent file."""
     from flower_pca.masking import identity
 
     for key, example in (("sign-key", "/etc/pca/node-3"), ("trusted-keys", "/etc/pca/trusted-keys")):
         if key not in keys:
             raise ConfigError(f"The node-config has no {key}. Add {key}='{example}', with the path at this node.")
-    line = identity.consent(keys["sign-key"], keys["trusted-keys"])
-    if given.yes:
-        with files.replacing(given.consent.expanduser()) as file:
+    line = identity.signed_consent(keys["sign-key"], keys["trusted-keys"])
+    if args.yes:
+        with files.replacing_file(args.consent.expanduser()) as file:
             file.write(f"{line}\n".encode())
-    done = f"Wrote {given.consent}. Give it to every other site, and stop this node."
-    _print_outcome(given, _REVEALED.format(whose="your", which="your rows"), done, key=line[:64])
+    done = f"Wrote {args.consent}. Give it to every other site, and stop this node."
+    _print_outcome(args, _REVEALED.format(whose="your", which="your rows"), done, key=line[:64])
     return 0
 
 
-def _accept_departure(given: argparse.Namespace, keys: dict[str, Any]) -> int:
+def _accept_departure(args: argparse.Namespace, keys: dict[str, Any]) -> int:
     """Accept the departure of the site that signed the consent file."""
     from flower_pca.clients.storage import folders, ledger
     from flower_pca.masking import identity
@@ -86,34 +89,32 @@ def _accept_departure(given: argparse.Namespace, keys: dict[str, Any]) -> int:
             "The node-config has no trusted-keys. Add trusted-keys='/etc/pca/trusted-keys', with the path at this node."
         )
     try:
-        line = given.consent.expanduser().read_text(encoding="utf-8")
+        line = args.consent.expanduser().read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"{given.consent} cannot be read. Name the file that the leaving site has written."
-        ) from error
-    name = identity.who_leaves(line, rules.trusted_keys)
-    own = folders.ledger_file(rules.memory_dir, folders.data_of(rules.data_name, partition))
-    shared = [path for path in folders.ledgers_beside(own) if ledger.summed_with(path, name.hex())]
-    key = identity.printable(name)
+        raise ConfigError(f"{args.consent} cannot be read. Name the file that the leaving site has written.") from error
+    name = identity.signer_of_consent(line, rules.trusted_keys)
+    own = folders.ledger_file(rules.memory_dir, folders.data_name_of(rules.data_name, partition))
+    shared = [path for path in folders.ledgers_beside(own) if ledger.has_summed_with(path, name.hex())]
+    key = identity.printable_fingerprint(name)
     if not shared:
         raise ConfigError(
             f"No ledger of this node records a sum with the node whose key is {key}, so nothing has to change. Check "
             "memory-dir, data-name and partition-id."
         )
-    if given.yes:
+    if args.yes:
         for path in shared:
-            ledger.leave(path, name.hex())
+            ledger.record_departure(path, name.hex())
     done = f"This node continues without the node of the key {key}, in {labels.count(len(shared), 'ledger')}. {_OTHERS}"
-    _print_outcome(given, _REVEALED.format(whose="its", which="its rows"), done, key=name.hex())
+    _print_outcome(args, _REVEALED.format(whose="its", which="its rows"), done, key=name.hex())
     return 0
 
 
-def _print_outcome(given: argparse.Namespace, tells: str, done: str, *, key: str) -> None:
-    if given.json:
-        common.print_json({"key": key, "tells": tells, "done": bool(given.yes)})
+def _print_outcome(args: argparse.Namespace, reveals: str, done: str, *, key: str) -> None:
+    if args.json:
+        common.print_json({"key": key, "tells": reveals, "done": bool(args.yes)})
         return
-    if given.yes:
-        lines = [tells, done]
+    if args.yes:
+        lines = [reveals, done]
     else:
-        lines = [tells, _ALTERNATIVE, "Nothing has been changed yet. Run the command again with --yes."]
+        lines = [reveals, _ALTERNATIVE, "Nothing has been changed yet. Run the command again with --yes."]
     sys.stdout.write("\n".join(lines) + "\n")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from flower_pca.vertical.result import ColumnsResult
 
 
-def words_of_picture(name: str) -> str:
+def picture_in_list(name: str) -> str:
     """Return the end of a sentence that lists files: "and NAME", or "and no picture (...)" without matplotlib."""
     if errors.is_installed("matplotlib"):
         return f"and {name}"
@@ -38,7 +38,7 @@ _FILE_OF_RUN: Final = "Give a file that was written by the same run as the resul
 _TOLERANCE: Final = 1e-6  # absolute tolerance for inner products of orthonormal components, which must be 0 or 1
 
 
-def require_own(algorithm: Any, partitioned_by: str = "rows", *, by_site: bool = False) -> None:
+def require_local_results(algorithm: Any, partitioned_by: str = "rows", *, by_site: bool = False) -> None:
     """Raise a ConfigError if a run has no local results for --save-local.
 
     Local results come from the algorithm, from parties that hold different columns, or from an adjustment `by_site`.
@@ -52,7 +52,7 @@ def require_own(algorithm: Any, partitioned_by: str = "rows", *, by_site: bool =
         )
 
 
-def write_own(result: PCAResult, folder: Path, shards: Sequence[Any]) -> list[str]:
+def write_local_results(result: PCAResult, folder: Path, shards: Sequence[Any]) -> list[str]:
     """Write the local result of each client of a simulation to its own file. Return the names of the files."""
     from flower_pca.vertical.result import ColumnsResult
 
@@ -67,9 +67,9 @@ def write_own(result: PCAResult, folder: Path, shards: Sequence[Any]) -> list[st
     return [_LOCAL_FILE.format(key) for key in result.local]
 
 
-def left_over(place: Path, names: Sequence[str]) -> list[str]:
+def leftover_files(folder: Path, names: Sequence[str]) -> list[str]:
     """Return the names of files with local results or scores that an earlier run wrote, which are not in `names`."""
-    found = [*place.glob(_LOCAL_FILE.format("*")), *place.glob(_SCORES)]
+    found = [*folder.glob(_LOCAL_FILE.format("*")), *folder.glob(_SCORES)]
     return sorted(file.name for file in found if file.name not in names)
 
 
@@ -91,7 +91,7 @@ def local_components_of(path: str, result: PersonalResult) -> tuple[Array, str]:
     """
     from flower_pca.algorithms.personal.closing import OWN
 
-    header, arrays = _read_own(path)
+    header, arrays = _read_local_components(path)
     specs = (header["algorithm"], result.algorithm)
     made, wanted = (str(spec).partition("(")[0] for spec in specs)
     if made != wanted:
@@ -108,7 +108,7 @@ def local_components_of(path: str, result: PersonalResult) -> tuple[Array, str]:
     return np.asarray(own), str(header.get("site") or "")
 
 
-def _read_own(path: str) -> tuple[dict[str, Any], dict[str, Array]]:
+def _read_local_components(path: str) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return the header and the arrays of a file of local components."""
     try:
         header, arrays = files.read(path, _KIND)
@@ -121,18 +121,19 @@ def _read_own(path: str) -> tuple[dict[str, Any], dict[str, Array]]:
     return header, arrays
 
 
-def _require_orthogonal(path: str, own: Array, result: PersonalResult) -> None:
+def _require_orthogonal(path: str, local_components: Array, result: PersonalResult) -> None:
     """Raise a DataError if own components do not fit the result.
 
     Except for rows of zeros, they must be orthonormal, and orthogonal to the shared components. There must not be more
     own components than the run allows.
     """
-    if len(own) > (most := result.local_components):
+    if len(local_components) > (most := result.local_components):
         raise DataError(
-            f"{path} has {len(own)} local components, but the result's run allows at most {most}. {_FILE_OF_RUN}"
+            f"{path} has {len(local_components)} local components, but the result's run allows at most {most}. "
+            f"{_FILE_OF_RUN}"
         )
-    own = own[own.any(axis=1)]
-    products = own @ np.vstack([own, result.components_]).T
+    local_components = local_components[local_components.any(axis=1)]
+    products = local_components @ np.vstack([local_components, result.components_]).T
     if not np.allclose(products, np.eye(*products.shape), rtol=0.0, atol=_TOLERANCE):
         raise DataError(
             f"The components in {path} are not orthogonal to the shared components, so they belong to another run. "
@@ -150,15 +151,15 @@ def row_labels(data: str, features: Sequence[str] | None, gaps: Any = None) -> d
     """
     from flower_pca.data import sources
 
-    spare = columns_beside(data, features, gaps)
-    table = sources.table_with(data, features, gaps=gaps)
+    spare = additional_columns(data, features, gaps)
+    table = sources.table_for_columns(data, features, gaps=gaps)
     called = {
         "id": [name for name in spare if is_called_identifier(name)],
         "site": [name for name in spare if name.casefold() == "site"],
     }
     names = {label: found[0] for label, found in called.items() if found}
     with suppress(ConfigError):  # Some file formats cannot keep columns that are not features.
-        table = sources.table_with(data, features, beside=tuple(names.values()), gaps=gaps)
+        table = sources.table_for_columns(data, features, beside=tuple(names.values()), gaps=gaps)
     known = {label: table.beside[name] for label, name in names.items() if name in table.beside}
     columns = {label: list(map(ids.as_text, cells.tolist())) for label, cells in known.items()}
     if table.ids is not None:
@@ -170,7 +171,7 @@ def row_labels(data: str, features: Sequence[str] | None, gaps: Any = None) -> d
     return {label: columns[label] for label in ("id", "file", "site") if label in columns}
 
 
-def columns_beside(data: str, features: Sequence[str] | None, gaps: Any = None) -> list[str]:
+def additional_columns(data: str, features: Sequence[str] | None, gaps: Any = None) -> list[str]:
     """Return the names of the columns of the data that are not features of the result.
 
     For a folder, the columns of its first file are returned.
@@ -182,7 +183,7 @@ def columns_beside(data: str, features: Sequence[str] | None, gaps: Any = None) 
     if Path(data).expanduser().is_dir():
         data = str(sources.files_of(data, "*")[1][0])
     known = {"", *map(str, features)}
-    return [name for name in sources.table_with(data, features, gaps=gaps).columns if name not in known]
+    return [name for name in sources.table_for_columns(data, features, gaps=gaps).columns if name not in known]
 
 
 def write_table(path: Path, head: Sequence[str], rows: Iterable[Sequence[object]], *, private: bool = True) -> None:
@@ -190,7 +191,7 @@ def write_table(path: Path, head: Sequence[str], rows: Iterable[Sequence[object]
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerows([shown_as_text(cell) for cell in row] for row in (head, *rows))
-    with files.replacing(path, private=private) as file:
+    with files.replacing_file(path, private=private) as file:
         file.write(text.getvalue().encode())
 
 

@@ -14,7 +14,7 @@ from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.settings import SETTINGS
 from flower_pca.commands import common, output
-from flower_pca.commands.results import as_json, print_result
+from flower_pca.commands.results import figures_as_json, print_result
 from flower_pca.core.config import PCAConfig
 from flower_pca.names import ranges
 from flower_pca.results import saved
@@ -23,25 +23,25 @@ from flower_pca.rows.covariates import SITE
 from flower_pca.settings.budget import DP
 
 
-def add(commands: Any) -> None:
+def add_run(commands: Any) -> None:
     """Add the command `flower-pca run` to the parser."""
-    parser = common.parser(
-        commands, "run", "simulate a federation on one machine; write result.npz, history.csv and report.html", run
+    parser = common.add_command(
+        commands, "run", "simulate a federation on one machine; write result.npz, history.csv and report.html", run_pca
     )
-    arguments_of_config(parser)
-    _arguments_of_course(parser)
-    common.argument_of_output(parser)
-    common.argument_of_details(parser)
+    add_config_options(parser)
+    _add_execution_options(parser)
+    common.add_out_option(parser)
+    common.add_verbose_option(parser)
 
 
-def arguments_of_config(parser: argparse.ArgumentParser) -> None:
+def add_config_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that define a run, for the commands `run` and `check`."""
-    common.arguments_of_data(parser)
-    common.argument_of_algorithm(parser)
-    common.settings(
+    common.add_data_options(parser)
+    common.add_algorithm_option(parser)
+    common.add_settings(
         parser, "reconstruction_error", "monitor", "standard_errors", "explain", "adjust", "harmonize", "keep"
     )
-    common.settings(parser, "max_share", "variants", "highly_variable", "categorical", "dp")
+    common.add_settings(parser, "max_share", "variants", "highly_variable", "categorical", "dp")
     parser.add_argument(
         "--ranges",
         metavar="RANGES",
@@ -50,13 +50,13 @@ def arguments_of_config(parser: argparse.ArgumentParser) -> None:
             "file of lines age,18,100; only columns with a range are used"
         ),
     )
-    common.argument_of_masks(parser)
-    common.argument_of_split(parser)
+    common.add_mask_option(parser)
+    common.add_partitioned_by_option(parser)
 
 
-def _arguments_of_course(parser: argparse.ArgumentParser) -> None:
+def _add_execution_options(parser: argparse.ArgumentParser) -> None:
     """Add options about the execution of a run: messages, backend, checkpoint, initial components, local results."""
-    common.settings(parser, "wire")
+    common.add_settings(parser, "wire")
     parser.add_argument(
         "--backend",
         choices=("in_process", "ray"),
@@ -83,40 +83,40 @@ def _arguments_of_course(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(given: argparse.Namespace) -> int:
+def run_pca(args: argparse.Namespace) -> int:
     """Run, write the files, and print the variances. Return 1 if the run did not reach its goal."""
     from flower_pca import assembly
     from flower_pca.simulation import simulate
 
-    place = common.folder(given.out, data=given.data)
-    config = config_of(given)  # Wrong options are reported before data are read, because reading may take long.
-    if given.save_local:
+    place = common.writable_folder(args.out, data=args.data)
+    config = config_of(args)  # Wrong options are reported before data are read, because reading may take long.
+    if args.save_local:
         by_site = config.harmonize is not None or SITE in config.adjust
-        output.require_own(config.algorithm, given.partitioned_by, by_site=by_site)
-    given.columns, given.words, given.covariates = config.columns, config.words, config.sources_of_covariates
-    checkpoint = given.checkpoint and given.checkpoint.expanduser().absolute()
+        output.require_local_results(config.algorithm, args.partitioned_by, by_site=by_site)
+    args.columns, args.words, args.covariates = config.columns, config.text_columns, config.covariate_columns
+    checkpoint = args.checkpoint and args.checkpoint.expanduser().absolute()
     if checkpoint is not None:
-        checks.parent("the checkpoint", checkpoint)
-    init = given.init and PCAResult.load(given.init)
-    shards = common.clients_of(given)
-    common.enough(config.mask, len(shards))
+        checks.parent_exists("the checkpoint", checkpoint)
+    init = args.init and PCAResult.load(args.init)
+    shards = common.clients_of(args)
+    common.require_two_clients(config.mask, len(shards))
     rows = sum(shard.shape[0] for shard in shards)
     columns = shards[0].shape[1]
-    seen = assembly.outlook(config, rows=rows, columns=columns, clients=len(shards))
+    seen = assembly.noise_forecast(config, rows=rows, columns=columns, clients=len(shards))
     if seen is not None:
         seen.require()
         sys.stderr.write(f"{seen}\n")
-    with common.progress("starting") as on_round, _naming_checkpoint(checkpoint):
-        result = simulate(config, shards, on_round=on_round, backend=given.backend, checkpoint=checkpoint, init=init)
-    *files, last = _write(result, shards, place, given)
-    if others := output.left_over(place, [*files, last]):
+    with common.showing_progress("starting") as on_round, _naming_checkpoint(checkpoint):
+        result = simulate(config, shards, on_round=on_round, backend=args.backend, checkpoint=checkpoint, init=init)
+    *files, last = _write_files(result, shards, place, args)
+    if others := output.leftover_files(place, [*files, last]):
         sys.stderr.write(
             f"flower-pca: not changed, because an earlier run wrote them: {', '.join(others)} in {place}\n"
         )
-    if given.json:
-        common.print_json({**as_json(result), "clients": len(shards), "out": str(place)})
+    if args.json:
+        common.print_json({**figures_as_json(result), "clients": len(shards), "out": str(place)})
     else:
-        print_result(result, verbose=given.verbose)
+        print_result(result, verbose=args.verbose)
         sys.stdout.write(f"Wrote {', '.join(files)} and {last} to {place}\n")
     return int(not result.status.ok)
 
@@ -136,42 +136,42 @@ def _naming_checkpoint(checkpoint: Path | None) -> Iterator[None]:
         raise KeyboardInterrupt(words) from None
 
 
-def _write(result: PCAResult, shards: list[Any], place: Path, given: argparse.Namespace) -> list[str]:
+def _write_files(result: PCAResult, shards: list[Any], folder: Path, args: argparse.Namespace) -> list[str]:
     """Write the files of a result, and return their names."""
     from flower_pca import report
     from flower_pca.vertical.result import ColumnsResult
 
     names = ["result.npz", "loadings.csv", "history.csv", "report.html"]
-    with saved.rescue(result), common.writing(place) as draft:
+    with saved.saving_on_failure(result), common.writing_folder(folder) as draft:
         result.save(draft / "result.npz")
         output.write_loadings(result, draft / "loadings.csv")
         if isinstance(result, ColumnsResult):
             names += output.write_scores(result, draft)
-        if given.save_local:
-            names += output.write_own(result, draft, shards)
+        if args.save_local:
+            names += output.write_local_results(result, draft, shards)
         _write_history(result, draft / "history.csv")
-        title = f"Principal components of {common.title(given.data)}"
-        rows = shards if given.partitioned_by == "rows" else None
+        title = f"Principal components of {common.title_of(args.data)}"
+        rows = shards if args.partitioned_by == "rows" else None
         report.write(result, draft / "report.html", title=title, shards=rows)
     return names
 
 
-def config_of(given: argparse.Namespace) -> PCAConfig:
+def config_of(args: argparse.Namespace) -> PCAConfig:
     """Return the configuration of the run. If --dp has no clip, the clip follows from --ranges."""
     from flower_pca import assembly
 
-    if given.ranges is None:
-        budget = _budget(given.dp)
-    elif given.dp is None:
+    if args.ranges is None:
+        budget = _budget_without_ranges(args.dp)
+    elif args.dp is None:
         raise ConfigError('--ranges works only with --dp. Add --dp "dp(epsilon=1.0, delta=1e-6)".')
     else:
-        budget = DP.of(given.dp, ranges=ranges.of(given.ranges))
-    asked = {name: value for name, value in vars(given).items() if name in SETTINGS}
-    asked |= {"n_components": given.components, "tol": given.tol, "max_rounds": given.max_rounds, "dp": budget}
-    return assembly.config(given.algorithm, **asked)
+        budget = DP.of(args.dp, ranges=ranges.read_ranges(args.ranges))
+    asked = {name: value for name, value in vars(args).items() if name in SETTINGS}
+    asked |= {"n_components": args.components, "tol": args.tol, "max_rounds": args.max_rounds, "dp": budget}
+    return assembly.config(args.algorithm, **asked)
 
 
-def _budget(text: str | None) -> DP | None:
+def _budget_without_ranges(text: str | None) -> DP | None:
     """Return the privacy budget of a run without --ranges.
 
     If the length of rows has no bound, the error names an option that sets a bound.

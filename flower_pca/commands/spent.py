@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from flower_pca.base.errors import ConfigError
 from flower_pca.commands import common
-from flower_pca.commands.trust import config, rules_and_partition
+from flower_pca.commands.trust import node_config, rules_and_partition
 
 # This maps the name of each count to the rule that limits it.
 _COUNTS: Final = {
@@ -21,10 +21,10 @@ _COUNTS: Final = {
 }
 
 
-def add(commands: Any) -> None:
+def add_spent(commands: Any) -> None:
     """Add the command `flower-pca spent` to the parser."""
-    parser = common.parser(
-        commands, "spent", "print how much of its limits over all runs a node has spent, from its ledgers", run
+    parser = common.add_command(
+        commands, "spent", "print how much of its limits over all runs a node has spent, from its ledgers", run_spent
     )
     parser.add_argument(
         "rules",
@@ -34,12 +34,12 @@ def add(commands: Any) -> None:
     )
 
 
-def run(given: argparse.Namespace) -> int:
+def run_spent(args: argparse.Namespace) -> int:
     """Print what each ledger in the node's folder has counted, next to the node's limits."""
     from flower_pca.clients.storage import folders, ledger
     from flower_pca.dp.gaussian import epsilon_of
 
-    rules, partition = rules_and_partition(config(given.rules))
+    rules, partition = rules_and_partition(node_config(args.rules))
     groups, losses = rules.group_limits or (None, None)
     limits = {name: getattr(rules, rule) for name, rule in _COUNTS.items()} | {"groups": groups, "lost members": losses}
     limits = {name: most for name, most in limits.items() if most is not None}
@@ -48,7 +48,7 @@ def run(given: argparse.Namespace) -> int:
             "These rules limit nothing over all runs, so nothing is spent. Give the node's --node-config, for example "
             "\"memory-dir='/var/lib/pca' max-epsilon=1.0 max-delta=1e-6\"."
         )
-    own = folders.ledger_file(rules.memory_dir, folders.data_of(rules.data_name, partition))
+    own = folders.ledger_file(rules.memory_dir, folders.data_name_of(rules.data_name, partition))
     if rules.memory_dir is not None and not own.parent.is_dir():
         raise ConfigError(
             f"There is no folder {own.parent}, so it is unknown how much is spent. Give the memory-dir of the node."
@@ -65,7 +65,7 @@ def run(given: argparse.Namespace) -> int:
         if rules.max_delta is not None:
             counted["epsilon"] = epsilon_of(math.sqrt(counts.spent), rules.max_delta)
         found[path.name] = {name: {"spent": counted[name], "limit": most} for name, most in limits.items()}
-    if given.json:
+    if args.json:
         common.print_json({"folder": str(own.parent), "ledgers": found})
         return 0
     if not found:

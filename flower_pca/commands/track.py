@@ -16,7 +16,7 @@ from flower_pca import registry
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.commands import common
-from flower_pca.names.columns import names_in
+from flower_pca.names.columns import split_names
 from flower_pca.results import saved
 
 if TYPE_CHECKING:
@@ -37,18 +37,18 @@ examples:
 """
 
 
-def add(commands: Any) -> None:
+def add_track(commands: Any) -> None:
     """Add the command `flower-pca track` to the parser."""
     words = "follow the subspace of rows over time, even with missing values and outliers"
     parser = commands.add_parser(
         "track",
         help=words,
-        description=f"{labels.capital(words)}. Print a table, and write a picture, a report and the bases.",
+        description=f"{labels.capitalize(words)}. Print a table, and write a picture, a report and the bases.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    _add_rows(parser)
-    common.arguments_of_columns(parser)
+    _add_row_options(parser)
+    common.add_column_options(parser)
     parser.add_argument(
         "--components", type=int, default=2, metavar="K", help="number of components to follow (default: 2)"
     )
@@ -64,14 +64,14 @@ def add(commands: Any) -> None:
         metavar="K",
         help="number of clients that share the rows of a step (default: a folder's files, else 1)",
     )
-    _add_detection(parser)
-    common.argument_of_masks(parser)
-    _add_files(parser)
-    common.settings(parser, "seed")
-    parser.set_defaults(run=run)
+    _add_detection_options(parser)
+    common.add_mask_option(parser)
+    _add_file_options(parser)
+    common.add_settings(parser, "seed")
+    parser.set_defaults(run=run_track)
 
 
-def _add_rows(parser: argparse.ArgumentParser) -> None:
+def _add_row_options(parser: argparse.ArgumentParser) -> None:
     """Add DATA, and the options about the rows of a step and the number of steps."""
     parser.add_argument(
         "data",
@@ -106,7 +106,7 @@ def _add_rows(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, metavar="T", help="largest number of steps (default: until the rows end)")
 
 
-def _add_detection(parser: argparse.ArgumentParser) -> None:
+def _add_detection_options(parser: argparse.ArgumentParser) -> None:
     """Add the options about the detection of changes."""
     parser.add_argument("--detect", action="store_true", help="look for changes")
     parser.add_argument(
@@ -128,7 +128,7 @@ def _add_detection(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_files(parser: argparse.ArgumentParser) -> None:
+def _add_file_options(parser: argparse.ArgumentParser) -> None:
     """Add the options about files: events, the live page, the checkpoint, and the result."""
     parser.add_argument(
         "--events", type=Path, metavar="FILE", help="append a line of JSON to this file after each step"
@@ -155,45 +155,45 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(given: argparse.Namespace) -> int:
+def run_track(args: argparse.Namespace) -> int:
     """Track the subspace, write the files, and print the table and where the files are."""
-    _refuse_conflicts(given)
-    if given.steps is not None:
-        checks.integer("--steps", given.steps, least=1)
-    place, checkpoint = common.folder(given.out, data=given.data), _checkpoint(given)
-    tracker = _tracker(given)
-    title = f"The subspace of {common.title(given.data)}"
-    _write(_result(given, tracker, checkpoint, title), tracker, place, title)
+    _refuse_conflicts(args)
+    if args.steps is not None:
+        checks.integer("--steps", args.steps, least=1)
+    place, checkpoint = common.writable_folder(args.out, data=args.data), _checkpoint_path(args)
+    tracker = _tracker_of(args)
+    title = f"The subspace of {common.title_of(args.data)}"
+    _write_files(_run_tracker(args, tracker, checkpoint, title), tracker, place, title)
     return 0
 
 
-def _result(given: argparse.Namespace, tracker: Tracker, checkpoint: Path | None, title: str) -> TrackingResult:
+def _run_tracker(args: argparse.Namespace, tracker: Tracker, checkpoint: Path | None, title: str) -> TrackingResult:
     """Return the result of the run. If a run with --follow is interrupted, the result covers the completed steps."""
     from flower_pca.masking import MaskedSums
     from flower_pca.report.live import watching
     from flower_pca.simulation import track
 
     newest: list[StepRecord] = []
-    mask = MaskedSums.of(given.mask)  # This reports a wrong option before the data is read.
-    inbox = _inbox(given) if given.follow else None
-    streams = _streams(given) if inbox is None else inbox.streams()
-    common.enough(mask, len(streams))
+    mask = MaskedSums.of(args.mask)  # This reports a wrong option before the data is read.
+    inbox = _inbox_of(args) if args.follow else None
+    streams = _streams_of(args) if inbox is None else inbox.streams()
+    common.require_two_clients(mask, len(streams))
     try:
         with (
-            watching(events=given.events, live=given.live, title=title, resume=given.resume) as watchers,
-            common.progress("starting") as on_round,
-            _end_on_signal() if given.follow else nullcontext(),
+            watching(events=args.events, live=args.live, title=title, resume=args.resume) as watchers,
+            common.showing_progress("starting") as on_round,
+            _end_on_signal() if args.follow else nullcontext(),
         ):
             if inbox is not None:
                 inbox.on_wait = watchers.rest
             return track(
                 tracker,
                 streams,
-                n_components=given.components,
-                seed=given.seed,
+                n_components=args.components,
+                seed=args.seed,
                 mask=mask,
                 checkpoint=checkpoint,
-                steps=given.steps,
+                steps=args.steps,
                 on_round=on_round,
                 on_step=_printing_changes(watchers, newest),
             )
@@ -202,7 +202,7 @@ def _result(given: argparse.Namespace, tracker: Tracker, checkpoint: Path | None
         if isinstance(error, OSError):
             error.add_note(f"Correct this error first. {remedy}".rstrip())
             raise
-        if given.follow and newest:
+        if args.follow and newest:
             sys.stderr.write(f"flower-pca: Ended after step {newest[-1].step}. {remedy}\n")
             return newest[-1].result_so_far()
         if not remedy:
@@ -210,84 +210,84 @@ def _result(given: argparse.Namespace, tracker: Tracker, checkpoint: Path | None
         raise KeyboardInterrupt(remedy) from None
 
 
-def _write(result: TrackingResult, tracker: Tracker, place: Path, title: str) -> None:
+def _write_files(result: TrackingResult, tracker: Tracker, folder: Path, title: str) -> None:
     """Write the files of a result, and print the table and the paths of the files."""
     from flower_pca import report
 
     lines = [result.table(), str(result.status)]
     if tracker.detect:
         lines.append(_changes_in_words(result, tracker))
-    with saved.rescue(result), common.writing(place) as draft:
-        lines.append(f"bases             {place / result.save(draft / 'tracking.npz').name}")
-        lines.append(_picture(result, draft / "tracking.png", place))
+    with saved.saving_on_failure(result), common.writing_folder(folder) as draft:
+        lines.append(f"bases             {folder / result.save(draft / 'tracking.npz').name}")
+        lines.append(_write_picture(result, draft / "tracking.png", folder))
         report.write(result, draft / "report.html", title=title)
-        lines.append(f"report            {place / 'report.html'}")
+        lines.append(f"report            {folder / 'report.html'}")
     sys.stdout.write("\n".join(lines) + "\n")
 
 
-def _refuse_conflicts(given: argparse.Namespace) -> None:
+def _refuse_conflicts(args: argparse.Namespace) -> None:
     """Raise a ConfigError if options do not work together."""
-    if given.batch is not None or not given.follow:
-        checks.integer("--batch", given.batch, least=1)
-    if given.clients is not None and given.follow:
+    if args.batch is not None or not args.follow:
+        checks.integer("--batch", args.batch, least=1)
+    if args.clients is not None and args.follow:
         raise ConfigError("With --follow, each site of the folder is a client. Leave --clients out.")
-    if given.clients is not None:
-        checks.integer("--clients", given.clients, least=1, most=given.batch)
-    for what, value in (("--interval", given.interval), ("--sites", given.sites)):
-        if value is not None and not given.follow:
+    if args.clients is not None:
+        checks.integer("--clients", args.clients, least=1, most=args.batch)
+    for what, value in (("--interval", args.interval), ("--sites", args.sites)):
+        if value is not None and not args.follow:
             raise ConfigError(f"{what} is for --follow. Add --follow, or leave {what} out.")
 
 
-def _tracker(given: argparse.Namespace) -> Tracker:
-    tracker = registry.tracker(given.algorithm)
-    tracker = replace(tracker, detect=tracker.detect or given.detect)
+def _tracker_of(args: argparse.Namespace) -> Tracker:
+    tracker = registry.tracker(args.algorithm)
+    tracker = replace(tracker, detect=tracker.detect or args.detect)
     of_changes = {
-        "--threshold": given.threshold is not None,
-        "--alarm-rate": given.alarm_rate is not None,
-        "--monitor": given.monitor,
+        "--threshold": args.threshold is not None,
+        "--alarm-rate": args.alarm_rate is not None,
+        "--monitor": args.monitor,
     }
     if any(of_changes.values()) and not tracker.detect:
         raise ConfigError(
             f"{' and '.join(option for option, there in of_changes.items() if there)} works only with --detect. Add "
             "--detect."
         )
-    if given.threshold is not None:
-        tracker = replace(tracker, threshold=given.threshold)
-    if given.alarm_rate is not None:
-        tracker = replace(tracker, alarm_rate=given.alarm_rate)
-    return replace(tracker, monitor=tracker.monitor or given.monitor)
+    if args.threshold is not None:
+        tracker = replace(tracker, threshold=args.threshold)
+    if args.alarm_rate is not None:
+        tracker = replace(tracker, alarm_rate=args.alarm_rate)
+    return replace(tracker, monitor=tracker.monitor or args.monitor)
 
 
-def _inbox(given: argparse.Namespace) -> Inbox:
+def _inbox_of(args: argparse.Namespace) -> Inbox:
     """Return the inbox of the folder to follow, which prints remarks about the folder's files to stderr."""
     from flower_pca.data.inbox import Inbox
 
-    interval = given.interval if given.interval is not None else 60.0
+    interval = args.interval if args.interval is not None else 60.0
     return Inbox(
-        given.data,
+        args.data,
         interval=interval,
-        batch=given.batch or 1,
-        sites=names_in(given.sites) or (),
-        columns=names_in(given.columns),
-        drop=given.drop,
-        gaps=common.gaps_of(given),
-        say=_print_remark,
+        batch=args.batch or 1,
+        sites=split_names(args.sites) or (),
+        columns=split_names(args.columns),
+        drop=args.drop,
+        gaps=common.gaps_by_column(args),
+        report=_print_remark,
     )
 
 
-def _streams(given: argparse.Namespace) -> list[Any]:
+def _streams_of(args: argparse.Namespace) -> list[Any]:
     """Return the stream of each client.
 
     In a folder, each file is the stream of one client, and a step has equally many rows of each file. The rows of a
     single table are dealt out to the clients.
     """
     from flower_pca.data import partition, sources
-    from flower_pca.data.reading import no_rows
+    from flower_pca.data.reading import no_rows_error
     from flower_pca.hints import faults
     from flower_pca.rows.stream import Stream
 
     table = sources.table(
-        given.data, columns=names_in(given.columns), drop=given.drop, gaps=common.gaps_of(given)
+        args.data, columns=split_names(args.columns), drop=args.drop, gaps=common.gaps_by_column(args)
     ).whole()
     count = max(len(table.parts), 1)
     if table.names:
@@ -296,16 +296,16 @@ def _streams(given: argparse.Namespace) -> list[Any]:
     if count == 1:
         rows = table.joined().bare()
         if not len(rows):
-            raise no_rows(given.data)
-        return deal(rows, given.batch, given.clients or 1)
-    if given.clients not in (None, count):
-        raise ConfigError(f"The data has {count} clients, not {given.clients}. Leave --clients out.")
-    if given.batch % count:
+            raise no_rows_error(args.data)
+        return deal_batches(rows, args.batch, args.clients or 1)
+    if args.clients not in (None, count):
+        raise ConfigError(f"The data has {count} clients, not {args.clients}. Leave --clients out.")
+    if args.batch % count:
         raise ConfigError(
-            f"--batch must be divisible by the number of clients ({count}), but {given.batch} is not. Choose another "
+            f"--batch must be divisible by the number of clients ({count}), but {args.batch} is not. Choose another "
             "number."
         )
-    return [Stream(rows, batch=given.batch // count) for rows in partition.deal(table)]
+    return [Stream(rows, batch=args.batch // count) for rows in partition.deal(table)]
 
 
 @contextmanager
@@ -337,35 +337,35 @@ def _print_remark(words: str) -> None:
     sys.stderr.flush()
 
 
-def deal(rows: Any, batch: int, clients: int) -> list[list[Any]]:
+def deal_batches(rows: Any, batch: int, clients: int) -> list[list[Any]]:
     """Split rows into batches of `batch` rows, and each batch into equal parts, one for each client."""
     steps = range(0, len(rows), batch)
     return [[part if len(part) else None for part in (rows[s : s + batch][k::clients] for s in steps)]
             for k in range(clients)]  # fmt: skip
 
 
-def _checkpoint(given: argparse.Namespace) -> Path | None:
+def _checkpoint_path(args: argparse.Namespace) -> Path | None:
     """Return the path of the checkpoint, or None without a checkpoint.
 
     An existing checkpoint without --resume is an error.
     """
-    if given.checkpoint is None:
-        if given.resume:
+    if args.checkpoint is None:
+        if args.resume:
             raise ConfigError("--resume needs the file to continue from. Add --checkpoint FILE.")
         return None
-    path: Path = given.checkpoint.expanduser().absolute()
-    checks.parent("the checkpoint", path)
-    if path.exists() and not given.resume:
+    path: Path = args.checkpoint.expanduser().absolute()
+    checks.parent_exists("the checkpoint", path)
+    if path.exists() and not args.resume:
         raise ConfigError(f"The checkpoint {path} exists. Add --resume to continue from it, or name another file.")
-    if given.resume and not path.exists():
+    if args.resume and not path.exists():
         sys.stderr.write(f"flower-pca: There is no checkpoint {path}, so the run begins with the first step.\n")
     return path
 
 
 def _changes_in_words(result: TrackingResult, tracker: Tracker) -> str:
     if steps := result.changes_.tolist():
-        changes = labels.noun(len(steps), "change")
-        at = labels.noun(len(steps), "step")
+        changes = labels.pluralize(len(steps), "change")
+        at = labels.pluralize(len(steps), "step")
         return f"{changes} at {at} {', '.join(map(str, steps))}"
     if result.levels_:
         return "no change"
@@ -378,19 +378,19 @@ def _changes_in_words(result: TrackingResult, tracker: Tracker) -> str:
 def _printing_changes(on_step: Callable[[StepRecord], None], newest: list[StepRecord]) -> Callable[[StepRecord], None]:
     """Return a callback that keeps the record in `newest`, calls `on_step`, and prints declared changes to stderr."""
 
-    def after(record: StepRecord) -> None:
+    def after_step(record: StepRecord) -> None:
         newest[:] = [record]
         on_step(record)
         if record.change is not None:
             _print_remark(record.change)
 
-    return after
+    return after_step
 
 
-def _picture(result: TrackingResult, path: Path, place: Path) -> str:
+def _write_picture(result: TrackingResult, path: Path, folder: Path) -> str:
     from flower_pca.plots.tracking import subspace_change
 
     try:
-        return f"picture           {place / subspace_change(result, path).name}"
+        return f"picture           {folder / subspace_change(result, path).name}"
     except ConfigError as error:  # Everything else works without matplotlib.
         return f"no picture: {error}"

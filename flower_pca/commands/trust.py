@@ -26,7 +26,7 @@ _PAIR: Final = re.compile(r"""(\S+?)=('[^']*'|"[^"]*"|\S+)""")
 
 def add_rules(commands: Any) -> None:
     """Add the command `flower-pca rules` to the parser."""
-    parser = common.parser(
+    parser = common.add_command(
         commands,
         "rules",
         "describe what a node with these rules can be made to reveal, and what the rules leave open",
@@ -42,26 +42,26 @@ def add_rules(commands: Any) -> None:
     )
 
 
-def run_rules(given: argparse.Namespace) -> int:
+def run_rules(args: argparse.Namespace) -> int:
     """Print what a node with these rules can be made to reveal."""
-    from flower_pca.audit.sentences import telling
+    from flower_pca.audit.sentences import disclosures_of
     from flower_pca.clients.policy.rules import Rules
 
-    keys = config(given.rules)
-    if given.profile is not None:
-        keys["profile"] = given.profile
+    keys = node_config(args.rules)
+    if args.profile is not None:
+        keys["profile"] = args.profile
     if keys.get("profile") == "masked":
         # The description can be printed before there are any keys.
         keys.setdefault("trusted-keys", _KEYS_NOT_SET)
-    found = telling(Rules.of_node_config(keys))
-    if given.json:
+    found = disclosures_of(Rules.of_node_config(keys))
+    if args.json:
         common.print_json(asdict(found))
         return 0
     sys.stdout.write(found.text())
     return 0
 
 
-def config(words: list[str]) -> dict[str, Any]:
+def node_config(words: list[str]) -> dict[str, Any]:
     """Return the keys and values of a node-config, from words of the command line or from a .toml file."""
     if len(words) == 1 and words[0].endswith(".toml"):
         text = Path(words[0]).expanduser().read_text(encoding="utf-8")
@@ -97,52 +97,52 @@ def rules_and_partition(keys: dict[str, Any]) -> tuple[Rules, int | None]:
 
 def add_audit(commands: Any) -> None:
     """Add the command `flower-pca audit` to the parser."""
-    parser = common.parser(
+    parser = common.add_command(
         commands,
         "audit",
         "measure what the server of a run learns about each client; write leaks.csv and a picture",
         run_audit,
     )
-    common.arguments_of_data(parser, gaps=False)
-    common.argument_of_algorithm(parser)
+    common.add_data_options(parser, gaps=False)
+    common.add_algorithm_option(parser)
     parser.add_argument("--mask", action="store_true", help="the server sees only sums, as under masks")
-    common.argument_of_output(parser)
+    common.add_out_option(parser)
 
 
-def run_audit(given: argparse.Namespace) -> int:
+def run_audit(args: argparse.Namespace) -> int:
     """Run the audit, write the files, and print the table."""
     from flower_pca.audit import audit
 
-    place = common.folder(given.out, data=given.data)
-    registry.make(given.algorithm)  # A wrong spec is reported before data are read, because reading may take long.
-    if given.missing != "error":
+    place = common.writable_folder(args.out, data=args.data)
+    registry.make(args.algorithm)  # A wrong spec is reported before data are read, because reading may take long.
+    if args.missing != "error":
         raise ConfigError("An audit cannot handle missing values. Fill them before the audit, and leave --missing out.")
-    shards = common.clients_of(given)
+    shards = common.clients_of(args)
     common.name_sites_without_rows(common.by_site(shards))
-    with common.progress("starting") as on_round:
+    with common.showing_progress("starting") as on_round:
         found = audit(
-            given.algorithm,
+            args.algorithm,
             shards,
-            n_components=given.components,
-            center=given.center,
-            scale=given.scale,
-            seed=given.seed,
-            masked=given.mask,
-            tol=given.tol,
-            max_rounds=given.max_rounds,
+            n_components=args.components,
+            center=args.center,
+            scale=args.scale,
+            seed=args.seed,
+            masked=args.mask,
+            tol=args.tol,
+            max_rounds=args.max_rounds,
             on_round=on_round,
         )
-    with common.writing(place) as draft:
+    with common.writing_folder(place) as draft:
         found.save(draft / "leaks.csv")
         if errors.is_installed("matplotlib"):
             found.picture(draft / "leak.svg")
-    if given.json:
+    if args.json:
         worst = [asdict(leak) for leak in found.worst()]
         course = [asdict(point) for point in found.convergence]
         plain = {"algorithm": found.algorithm, "masked": found.masked, "leaks": worst}
         common.print_json({**plain, "convergence": course})
         return 0
-    sys.stdout.write(f"{found.table()}\nWrote leaks.csv {output.words_of_picture('leak.svg')} to {place}\n")
+    sys.stdout.write(f"{found.table()}\nWrote leaks.csv {output.picture_in_list('leak.svg')} to {place}\n")
     return 0
 
 
@@ -175,7 +175,7 @@ At each node:
 def add_keys(commands: Any) -> None:
     """Add the command `flower-pca keys` to the parser."""
     words = "write TLS certificates and SuperNode keys for a federation, and print the commands that use them"
-    description = f"{labels.capital(words)}."
+    description = f"{labels.capitalize(words)}."
     keys = commands.add_parser("keys", help=words, description=description)
     keys.add_argument("folder", type=Path, metavar="DIR", help="a new or empty folder")
     keys.add_argument("--nodes", type=int, required=True, metavar="N", help="number of SuperNodes")
@@ -190,12 +190,12 @@ def add_keys(commands: Any) -> None:
     keys.set_defaults(run=run_keys)
 
 
-def run_keys(given: argparse.Namespace) -> int:
+def run_keys(args: argparse.Namespace) -> int:
     """Write certificates and keys, and print the commands to run next."""
     from flower_pca import keys
 
-    folder, nodes, hosts = given.folder, given.nodes, given.host
-    wrote = keys.write(folder.expanduser().absolute(), nodes=nodes, hosts=hosts)
+    folder, nodes, hosts = args.folder, args.nodes, args.host
+    wrote = keys.write_keys(folder.expanduser().absolute(), nodes=nodes, hosts=hosts)
     written = (wrote.ca, wrote.certificate, wrote.key)
     ca, certificate, key = (shlex.quote(str(path)) for path in written)
     host = (hosts or keys.LOCAL)[0]
@@ -244,7 +244,7 @@ _ROWS_ERASED: Final = (
 
 def add_forget(commands: Any) -> None:
     """Add the command `flower-pca forget` to the parser."""
-    parser = common.parser(commands, "forget", "erase what a node keeps between runs, or a checkpoint", run_forget)
+    parser = common.add_command(commands, "forget", "erase what a node keeps between runs, or a checkpoint", run_forget)
     parser.add_argument(
         "rules",
         nargs="*",
@@ -266,55 +266,55 @@ def add_forget(commands: Any) -> None:
     parser.add_argument("--yes", action="store_true", help="erase, instead of only listing what would be erased")
 
 
-def run_forget(given: argparse.Namespace) -> int:
+def run_forget(args: argparse.Namespace) -> int:
     """Print what can be erased, and erase it if --yes is given."""
-    from flower_pca.clients.storage.erasure import HOLDS, USUAL, Shelf
+    from flower_pca.clients.storage.erasure import HOLDS, USUAL, NodeFiles
 
-    if given.checkpoint is not None:
-        return _erase_checkpoint(given)
-    rules, partition = rules_and_partition(config(given.rules))
-    shelf = Shelf(rules, partition)
-    kinds = tuple(given.what or USUAL)
+    if args.checkpoint is not None:
+        return _erase_checkpoint(args)
+    rules, partition = rules_and_partition(node_config(args.rules))
+    shelf = NodeFiles(rules, partition)
+    kinds = tuple(args.what or USUAL)
     for kind in kinds:
         checks.choice("--what", kind, tuple(HOLDS))
     items = shelf.items(kinds)
     found = [{"kind": item.kind, "path": str(item.path), "bytes": item.size} for item in items]
     lines = [str(item) for item in items]
-    if given.yes:
+    if args.yes:
         shelf.erase(kinds)
     remarks = [_LEDGER_ERASED if "ledger" in kinds else _LEDGER_KEPT, *([_ROWS_ERASED] if "rows" in kinds else [])]
-    _print_erased(given, found, lines, [*remarks, _RESULTS_REMAIN, _NOT_ERASED])
+    _print_erased(args, found, lines, [*remarks, _RESULTS_REMAIN, _NOT_ERASED])
     return 0
 
 
-def _erase_checkpoint(given: argparse.Namespace) -> int:
+def _erase_checkpoint(args: argparse.Namespace) -> int:
     """Erase a checkpoint, and the files that a run keeps next to it: newest message, columns, and a tracker's steps."""
-    path = given.checkpoint.expanduser()
+    path = args.checkpoint.expanduser()
     beside = (path.with_name(f"{path.name}.{what}") for what in ("newest", "columns", "steps"))
     existing = [file for file in (path, *beside) if file.is_file()]
-    if path in existing and not files.kind(path).endswith("checkpoint"):
+    if path in existing and not files.kind_of(path).endswith("checkpoint"):
         raise ConfigError(
             f"{path} is not a checkpoint, or is damaged. Name another file, or delete a damaged file by hand."
         )
     found = [{"kind": "checkpoint", "path": str(file), "bytes": file.stat().st_size} for file in existing]
     lines = [f"{file['path']}: the state of a run, {file['bytes']:,} bytes" for file in found]
-    if given.yes and existing:
+    if args.yes and existing:
         with files.lock(path, wait=False):
             for file in existing:
                 file.unlink()
-    _print_erased(given, found, lines, [_RESULTS_REMAIN])
+    _print_erased(args, found, lines, [_RESULTS_REMAIN])
     return 0
 
 
-def _print_erased(given: argparse.Namespace, found: list[dict[str, Any]], lines: list[str], remarks: list[str]) -> None:
-    if given.json:
-        common.print_json({"erased": bool(given.yes and found), "files": found, "remarks": remarks})
+def _print_erased(args: argparse.Namespace, files: list[dict[str, Any]], lines: list[str], remarks: list[str]) -> None:
+    if args.json:
+        common.print_json({"erased": bool(args.yes and files), "files": files, "remarks": remarks})
         return
-    if not found:
+    if not files:
         sys.stdout.write("There is nothing to erase.\n")
         return
     listed = [f"  {line}" for line in lines]
-    if given.yes:
+    if args.yes:
         said = ["Erased:", *listed, *remarks]
     else:
         said = ["To be erased:", *listed, *remarks, "Nothing has been erased yet. Run the command again with --yes."]

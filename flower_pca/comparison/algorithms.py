@@ -20,7 +20,7 @@ from flower_pca.core.drive import Driven
 from flower_pca.core.model import fraction_rank
 from flower_pca.names.table import Table
 from flower_pca.results.pca import PCAResult
-from flower_pca.rows.frame import Frame, genotype_scale, merge
+from flower_pca.rows.frame import Frame, genotype_scale, merge_moments
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.in_process import simulate
 from flower_pca.simulation.sites import clients_as_run
@@ -140,19 +140,19 @@ def compare(
             '["krylov", "ssi"].',
             setting="algorithms",
         )
-    chosen = [_with_stopping(registry.make(algorithm), tol, max_rounds) for algorithm in algorithms]
+    chosen = [_with_stopping_rule(registry.make(algorithm), tol, max_rounds) for algorithm in algorithms]
     k = checks.components(n_components)
-    truth = pool(shards, k, center=center, scale=scale, missing=missing)
+    truth = pooled_components(shards, k, center=center, scale=scale, missing=missing)
 
     def run(algorithm: Algorithm[Any]) -> Comparison:
-        angles = _Angles(truth, on_round)
+        angles = _AngleRecorder(truth, on_round)
         config = PCAConfig(algorithm, n_components=k, center=center, scale=scale, missing=missing, seed=seed)
-        return angles.course(simulate(config, shards, on_round=angles), algorithm.spec)
+        return angles.comparison(simulate(config, shards, on_round=angles), algorithm.spec)
 
     return tuple(map(run, chosen))
 
 
-class _Angles:
+class _AngleRecorder:
     """A recorder of the angles between a run's components and the pooled components after every message.
 
     Parameters
@@ -170,13 +170,13 @@ class _Angles:
     def __call__(self, run: Driven) -> None:
         """Record the angle after a message, and call the caller's `on_round`."""
         if (Z := run.estimate()) is not None:
-            self._found[len(run.history)] = _angle(Z, self._truth)
+            self._found[len(run.history)] = _angle_to_pooled(Z, self._truth)
         if self._on_round is not None:
             self._on_round(run)
 
-    def course(self, result: PCAResult, algorithm: str) -> Comparison:
+    def comparison(self, result: PCAResult, algorithm: str) -> Comparison:
         """Return the comparison after the run has ended. `algorithm` is the algorithm's text form."""
-        angle = _angle(result.components_.T, self._truth)
+        angle = _angle_to_pooled(result.components_.T, self._truth)
         angles = tuple(self._found.values())
         return Comparison(algorithm=algorithm, result=result, angle=angle, angles=angles, messages=tuple(self._found))
 
@@ -231,7 +231,9 @@ def slow(
     return found
 
 
-def pool(shards: Sequence[Any], n_components: int | float, *, center: bool, scale: str | None, missing: str) -> Array:
+def pooled_components(
+    shards: Sequence[Any], n_components: int | float, *, center: bool, scale: str | None, missing: str
+) -> Array:
     """Return the leading directions of the pooled rows as the columns of a matrix, at least one for each component."""
     return pooled_eigenpairs(shards, n_components, center=center, scale=scale, missing=missing)[1]
 
@@ -246,12 +248,12 @@ def pooled_eigenpairs(
     # The columns have the same order as in a run, because angles compare columns by position.
     clients = clients_as_run(shards, missing=missing != "error")
     own = Frame(own=missing == "local_mean")
-    total = functools.reduce(merge, (client.in_frame(own).moments() for client in clients))
+    total = functools.reduce(merge_moments, (client.in_frame(own).moments() for client in clients))
     divisor: Array | None = None
     if scale == "std":
-        divisor = np.sqrt(total.m2 / total.seen)
+        divisor = np.sqrt(total.m2 / total.value_counts)
     elif scale == "max_abs":
-        divisor = np.max([client.peak() for client in clients], axis=0)
+        divisor = np.max([client.largest_absolute() for client in clients], axis=0)
     elif scale == "genotype":
         divisor = genotype_scale(total.mean, total.n)
     if divisor is not None:
@@ -265,18 +267,20 @@ def pooled_eigenpairs(
     if isinstance(n_components, int):
         k = min(k, n_components + 2)
     V, values = (
-        LocalData(Table.together([Table(client.plain()) for client in clients], {}).rows, missing=missing == "mean")
+        LocalData(
+            Table.together([Table(client.stored_array()) for client in clients], {}).rows, missing=missing == "mean"
+        )
         .in_frame(frame)
-        .top(k)
+        .leading_eigenpairs(k)
     )
     return values, V
 
 
-def _angle(Z: Array, truth: Array) -> float:
+def _angle_to_pooled(Z: Array, truth: Array) -> float:
     return float(linalg.principal_angles(linalg.orth(Z), truth[:, : Z.shape[1]])[-1])
 
 
-def _with_stopping(algorithm: Algorithm[Any], tol: float | None, max_rounds: int | None) -> Algorithm[Any]:
+def _with_stopping_rule(algorithm: Algorithm[Any], tol: float | None, max_rounds: int | None) -> Algorithm[Any]:
     """Return the algorithm with these stopping criteria, or unchanged if it is not iterative."""
     if isinstance(algorithm, Iterative) and tol is not None:
         algorithm = replace(algorithm, tol=tol)

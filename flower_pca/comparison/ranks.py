@@ -15,9 +15,9 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.core.config import PCAConfig
 from flower_pca.registry import make
-from flower_pca.results.matching import arrange
+from flower_pca.results.matching import with_columns_in_order
 from flower_pca.results.personal import PersonalResult
-from flower_pca.rows.frame import Frame, fill_gaps
+from flower_pca.rows.frame import Frame, fill_sparse_gaps
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.in_process import simulate
 from flower_pca.simulation.sites import sites_of
@@ -78,7 +78,9 @@ def rank_table(
     for shared, own in pairs:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="theta is", category=UserWarning)
-            result = _personal(simulate(make(algorithm, local_components=own), shards, n_components=shared, **settings))
+            result = _require_personal(
+                simulate(make(algorithm, local_components=own), shards, n_components=shared, **settings)
+            )
         numbered = enumerate(_test_or_shards(test, shards))
         errors = [result.reconstruction_error(X, client=i) for i, X in numbered]
         table.append(Ranks(shared, own, float(np.mean(errors)), result.theta_))
@@ -105,18 +107,18 @@ def alternatives(
     test : sequence or None, default=None
         Rows of each client that the run did not use. The error is computed on these rows. The default is `shards`.
     """
-    result, r1, r2 = _personal(result), result.n_components_, result.local_components
+    result, r1, r2 = _require_personal(result), result.n_components_, result.local_components
     names, digest = labels.tuple_of(result.feature_names_in_), result.feature_digest
     if test is not None:
-        test = [_filled(arrange(X, names, digest), result.fill_) for X in test]
-    shards = [_filled(arrange(X, names, digest), result.fill_) for X in sites_of(shards)]
+        test = [_with_gaps_filled(with_columns_in_order(X, names, digest), result.fill_) for X in test]
+    shards = [_with_gaps_filled(with_columns_in_order(X, names, digest), result.fill_) for X in sites_of(shards)]
     if len(result.local) < len(shards):
         raise DataError(
             f"The result has the local components of {labels.count(len(result.local), 'client')}, but shards has the "
             f"rows of {labels.count(len(shards), 'client')}. Give the result of a simulation on these shards without "
             "hide_local."
         )
-    scaled = [X if result.scale_ is None else _divide(X, result.scale_) for X in shards]
+    scaled = [X if result.scale_ is None else _divide_by_scale(X, result.scale_) for X in shards]
     frame = Frame(result.mean_ if result.centered else None, result.scale_)
     clients = [LocalData(X).in_frame(frame) for X in shards]
     k = min(r1 + r2, clients[0].d, sum(c.n for c in clients))
@@ -127,9 +129,11 @@ def alternatives(
     own = [len(result.local_components_of(i)) for i in range(len(clients))]
     bases = {
         "personalized": [np.vstack([result.components_, result.local_components_of(i)]).T for i in range(len(clients))],
-        "indivPCA": [c.top(r1 + r)[0].astype(np.float64) for c, r in zip(clients, own, strict=True)],
+        "indivPCA": [c.leading_eigenpairs(r1 + r)[0].astype(np.float64) for c, r in zip(clients, own, strict=True)],
         "CPCA": [common] * len(clients),
-        "distPCA": [np.hstack([upload, deflation.own_basis(c, upload, r)]) for c, r in zip(clients, own, strict=True)],
+        "distPCA": [
+            np.hstack([upload, deflation.local_basis(c, upload, r)]) for c, r in zip(clients, own, strict=True)
+        ],
     }
     seen = [LocalData(X).in_frame(frame) for X in _test_or_shards(test, shards)]
     return {
@@ -138,7 +142,7 @@ def alternatives(
     }
 
 
-def _personal(result: object) -> PersonalResult:
+def _require_personal(result: object) -> PersonalResult:
     if not isinstance(result, PersonalResult):
         raise ConfigError(
             f"A {type(result).__name__} has no local components, because its algorithm is not personalized. Use the "
@@ -158,16 +162,16 @@ def _test_or_shards(test: Sequence[Any] | None, shards: Sequence[Any]) -> Sequen
     return test
 
 
-def _filled(X: Any, fill: Array | None) -> Any:
+def _with_gaps_filled(X: Any, fill: Array | None) -> Any:
     """Return the rows with missing values replaced as in the run."""
     if fill is None:
         return X
     if hasattr(X, "tocsr"):
-        return fill_gaps(X, fill)
+        return fill_sparse_gaps(X, fill)
     return np.where(np.isnan(X), fill, X)
 
 
-def _divide(X: Any, scale: Array) -> Any:
+def _divide_by_scale(X: Any, scale: Array) -> Any:
     if hasattr(X, "tocsr"):
         return X.multiply(1.0 / scale).tocsr()
     return np.asarray(X) / scale

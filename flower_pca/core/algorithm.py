@@ -3,8 +3,8 @@
 `Algorithm` is a stage with a block width. It can restart, and corrects the status of a run at the end.
 `Iterative` adds the stopping rule: its state has a `Progress`, which counts rounds and remembers the
 smallest error, and from which `status` follows. `EmptyStage` is a stage that asks for no array. The other
-names help to write the server's part of an algorithm: `Movement` for errors that can only be estimated
-from steps, `ritz_round` for blocks whose product is known, and `scaled_up` for sums in which some clients
+names help to write the server's part of an algorithm: `SubspaceMovement` for errors that can only be estimated
+from steps, `ritz_step` for blocks whose product is known, and `scale_up_to_all_rows` for sums in which some clients
 are missing.
 """
 
@@ -82,7 +82,7 @@ class Algorithm(Stage[S]):
         """
         Z, seed = model.columns, model.seed + model.restarts + 1
         if not self.by_power:
-            return _mixed(Z, seed, _LARGEST_NOISE)
+            return _mix_random_directions(Z, seed, _LARGEST_NOISE)
         width = max(self.width(model.n_components), Z.shape[1])
         noise = linalg.random_block(len(Z), width - model.k, seed)
         return np.hstack([Z[:, : model.k], noise / np.sqrt(len(Z))])
@@ -111,27 +111,27 @@ class Algorithm(Stage[S]):
             return status
         if values is None or residuals is None:
             return status
-        return self.corrected(replace(status, words=status.words + model.doubts), model, values, residuals)
+        return self.corrected(replace(status, words=status.words + model.remaining_doubts), model, values, residuals)
 
     def corrected(self, status: Status, model: Model, values: Array, residuals: Array) -> Status:
         """Return the status of a run that reached its goal, corrected by the eigenvalues and true residuals."""
         return status
 
 
-def stirred(Z: Array, model: Model, tol: float) -> Array:
+def mixed_with_other_directions(Z: Array, model: Model, tol: float) -> Array:
     """Return Z, mixed with a small part of all other directions if the columns of Z come from other rows.
 
     A block that is orthogonal to a new client's features would stay orthogonal, and look converged. The
     added part is small, because a run that ends early has no rounds to remove it. The added part is large
     enough for a hidden direction to have a residual above tol.
     """
-    if not model.unproven:
+    if not model.may_miss_directions:
         return Z
     size = min(_LARGEST_NOISE, _SMALLEST_NOISE * tol * np.sqrt(len(Z)))
-    return linalg.orth(_mixed(Z, model.seed + model.restarts + _NOISE_SEED, size))
+    return linalg.orth(_mix_random_directions(Z, model.seed + model.restarts + _NOISE_SEED, size))
 
 
-def _mixed(Z: Array, seed: int, size: float) -> Array:
+def _mix_random_directions(Z: Array, seed: int, size: float) -> Array:
     noise = linalg.random_block(len(Z), Z.shape[1], seed)
     return np.asarray(Z + size * noise / np.sqrt(len(Z)))
 
@@ -173,7 +173,7 @@ class HasNumbersByClient(Protocol):
     """An algorithm that may send different numbers to different clients."""
 
     @property
-    def by_client(self) -> Mapping[int | str, int] | None:
+    def numbers_by_client(self) -> Mapping[int | str, int] | None:
         """The number for each client, for example of local components, or None if all clients get the same number."""
 
 
@@ -185,7 +185,7 @@ class ChoosesAlgorithm(Protocol):
     def alternative(self) -> str:
         """The name of the other algorithm. In the opening, the server asks nodes whether they decline to serve it."""
 
-    def settle(self, model: Model) -> tuple[Algorithm[Any], str]:
+    def choose_algorithm(self, model: Model) -> tuple[Algorithm[Any], str]:
         """Return the algorithm with which the run continues, and the reason for this choice."""
 
 
@@ -194,18 +194,18 @@ class ReconsidersChoice(ChoosesAlgorithm, Protocol):
     """An algorithm that may still be replaced during its rounds."""
 
     @property
-    def other(self) -> Algorithm[Any]:
+    def alternative_algorithm(self) -> Algorithm[Any]:
         """The algorithm that may replace this algorithm after some rounds. Its name is `alternative`."""
 
     def reconsider(self, chosen: Algorithm[Any], state: Any, model: Model) -> str:
-        """Return the reason for continuing with `other` after these rounds, or "" to keep the chosen algorithm."""
+        """Return the reason for continuing with `alternative_algorithm`, or "" to keep the chosen algorithm."""
 
 
 @runtime_checkable
 class AdaptsToNoise(Protocol):
     """An algorithm that is replaced before the run if answers will be noisy."""
 
-    def under_noise(self, *, private: bool, over_air: bool, known: bool) -> tuple[Algorithm[Any], str]:
+    def under_noise(self, *, private: bool, over_air: bool, columns_known: bool) -> tuple[Algorithm[Any], str]:
         """Return the algorithm with which the run begins, and the reason for this choice, or "".
 
         The reason is "" if the algorithm does not change. `private` is True for a run with a privacy budget,
@@ -325,7 +325,7 @@ class Iterative(Algorithm[I]):
         """The tolerance as a number, even if a subclass allows other values of `tol`."""
         return self.tol
 
-    def allowed(self, model: Model) -> Array:
+    def allowed_residuals(self, model: Model) -> Array:
         """Return the largest allowed residual of each component, divided by the first eigenvalue."""
         return np.full(model.k, Progress.begin(self.tolerance, model).tol)
 
@@ -373,18 +373,18 @@ class Iterative(Algorithm[I]):
         tol = Progress.begin(self.tolerance, model).tol
         first = max(float(values[0]), np.finfo(float).tiny)
         relative = residuals[: model.k] / first
-        if (relative > 2.0 * self.allowed(model)).any():
+        if (relative > 2.0 * self.allowed_residuals(model)).any():
             true = float(relative.max())
             return Status(
                 Outcome.STALLED, f"the rounds converged, but the true residual {true:.2g} is above tol={tol:.2g}"
             )
         above = int(np.sum(values[: model.k] >= tol * first))
-        small = range(above + 1, model.span + 1)
+        small = range(above + 1, model.wanted_rank + 1)
         if not small:
             return status
         below = f"below tol={tol:.2g} times the first"
         which = labels.range_of("component", small)
-        if model.sure:
+        if model.has_small_angle:
             left = f"the estimated error is an angle with a sine of {model.sine_estimate:.1g}"
             return replace(status, words=f"{status.words}; the eigenvalues of {which} are {below}, and {left}")
         scaled = option("scale", "std")
@@ -406,14 +406,14 @@ class Iterative(Algorithm[I]):
 
 
 @dataclass(frozen=True)
-class Movement:
+class SubspaceMovement:
     """The sines of the angles between the subspaces of the latest rounds, oldest first."""
 
     sines: tuple[float, ...] = ()
 
-    def add(self, old: Array, new: Array) -> Movement:
+    def add(self, previous: Array, newest: Array) -> SubspaceMovement:
         """Return the movement after one more step, from the subspace `old` to the subspace `new`."""
-        return Movement((*self.sines[-3:], linalg.sin_theta(old, new)))
+        return SubspaceMovement((*self.sines[-3:], linalg.sin_theta(previous, newest)))
 
     @property
     def newest(self) -> float:
@@ -435,7 +435,7 @@ class Movement:
         return np.inf
 
 
-def ritz_round(
+def ritz_step(
     block: Array, Y: Array, k: int, progress: Progress, *, rounds: int = 1
 ) -> tuple[Array, Array, Array, Progress]:
     """Return the Ritz values of C on the span of a block, the Ritz vectors, their products with C, and the progress.
@@ -452,6 +452,6 @@ def ritz_round(
     return values, Z, CZ, progress.step(error, gain=gain, rounds=rounds)
 
 
-def scaled_up(total: Mapping[str, Array], name: str, n: int) -> Array:
+def scale_up_to_all_rows(total: Mapping[str, Array], name: str, n: int) -> Array:
     """Return the sum `name` over the clients that answered, scaled up to all n rows."""
     return np.asarray(total[name] * (n / float(total["n"])))

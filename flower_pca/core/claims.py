@@ -26,7 +26,7 @@ import numpy as np
 from flower_pca.base import linalg
 from flower_pca.base.errors import OTHER_CLIENT, ProtocolError
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import Part, Reach
+from flower_pca.core.kinds import BoundInputs, Part
 from flower_pca.core.model import Claim, Model
 from flower_pca.core.stage import MARGIN, Arrays, Stage
 from flower_pca.rows.frame import Frame, Moments
@@ -40,23 +40,23 @@ _ROUNDING_ERRORS: Final = 8.0
 _REMEDY: Final = "Check the client's data."
 
 
-def claim(said: Arrays, frame: Frame) -> Claim:
+def claim_of_answer(answer: Arrays, frame: Frame) -> Claim:
     """Return a client's number of rows and their sum of squares in a frame, from its answer to the opening.
 
     Missing values are filled as the frame defines. The sum includes the largest rounding error that is
     possible at the client's precision.
     """
-    n = int(said["n"])
-    mean = said["mean"]
+    n = int(answer["n"])
+    mean = answer["mean"]
     centre = 0.0 if frame.mean is None else frame.mean
-    moments = Moments(n, mean, said["m2"], said.get("count"))
-    rounded = _ROUNDING_ERRORS * float(said["eps"]) * n * (mean**2 + np.square(centre))
+    moments = Moments(n, mean, answer["m2"], answer.get("count"))
+    rounded = _ROUNDING_ERRORS * float(answer["eps"]) * n * (mean**2 + np.square(centre))
     if frame.scale is not None:
         rounded = rounded / frame.scale**2
-    return Claim(n, float(np.sum(moments.sums(frame)[1] + rounded)))
+    return Claim(n, float(np.sum(moments.sums_in_frame(frame)[1] + rounded)))
 
 
-def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
+def check_opening(answer: Arrays, block: Array, *, bits: int = 64) -> None:
     """Raise ProtocolError if an answer to the opening is inconsistent.
 
     The answer's product with a block and its peaks (the largest |x| of each column) must fit its moments.
@@ -66,29 +66,29 @@ def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
     means are rounded, and with 16 bits, the error of small numbers is relative to the largest number of their
     column.
     """
-    size = np.sqrt(said["m2"].astype(np.float64))
-    eps = float(said["eps"])
-    means = said["mean"].astype(np.float64)
+    size = np.sqrt(answer["m2"].astype(np.float64))
+    eps = float(answer["eps"])
+    means = answer["mean"].astype(np.float64)
     of_means = 4.0 * np.finfo(np.float64).eps * means
-    rounded = float(said["n"]) * of_means**2
+    rounded = float(answer["n"]) * of_means**2
     own = np.sqrt(size**2 + rounded)
     most = np.outer(own, own @ np.abs(block))
     limit = (1.0 + _SLACK) * most + eps * np.max(most, initial=0.0)
     if bits == 16:
         limit = limit + _ROUNDING_16_BITS * np.max(most, axis=0, initial=0.0)
-    if (np.abs(said["product"]) > limit).any():
+    if (np.abs(answer["product"]) > limit).any():
         raise ProtocolError(
             "An answer to the opening contradicts itself: its product is larger than its squared deviations allow. "
             f"{OTHER_CLIENT}"
         )
     # All rows are divided by the largest peak of all clients, so a false peak would spoil the scale of every client.
-    if "peak" in said:
-        seen = np.asarray(said.get("count", said["n"]))
-        mean = np.abs(said["mean"])
-        variances = said["m2"] / np.maximum(seen, 1)
+    if "peak" in answer:
+        seen = np.asarray(answer.get("count", answer["n"]))
+        mean = np.abs(answer["mean"])
+        variances = answer["m2"] / np.maximum(seen, 1)
         least = (1.0 - _SLACK) * np.sqrt(variances + mean**2)
         furthest = (1.0 + _SLACK) * (mean + size) + _ROUNDING_ERRORS * eps * mean
-        fits = (said["peak"] >= least) & (said["peak"] <= furthest)
+        fits = (answer["peak"] >= least) & (answer["peak"] <= furthest)
         # A column without values at this client has no mean to compare with.
         if not (fits | (seen == 0)).all():
             raise ProtocolError(
@@ -98,7 +98,7 @@ def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
 
 
 @dataclass(frozen=True)
-class Judge:
+class AnswerChecker:
     """A judge that compares the answers to one message with the clients' reports about their rows.
 
     Parameters
@@ -117,7 +117,7 @@ class Judge:
     # This dictionary caches the lengths of the columns of each array in the message, by the id of the array.
     _known: dict[int, Array] = field(default_factory=dict, repr=False)
 
-    def check(self, client: int, up: Arrays, parts: Mapping[str, Part], sent: Arrays) -> None:
+    def check(self, client: int, answer: Arrays, parts: Mapping[str, Part], sent: Arrays) -> None:
         """Raise ProtocolError, naming the client, if its answer cannot belong to the rows that it has reported.
 
         Parameters
@@ -142,19 +142,19 @@ class Judge:
         of_stage: dict[str, Any] | None = None
         for name, part in parts.items():
             if part.kind.counts_rows:
-                if known is not None and int(up[name]) != own.n:
+                if known is not None and int(answer[name]) != own.n:
                     raise ProtocolError(
-                        f"Client {client} reports {up[name]} rows ({name}) in this answer, but reported {own.n} in "
+                        f"Client {client} reports {answer[name]} rows ({name}) in this answer, but reported {own.n} in "
                         f"the opening. {_REMEDY}"
                     )
                 continue
-            size = part.kind.size(np.asarray(up[name], dtype=np.float64))
+            size = part.kind.size(np.asarray(answer[name], dtype=np.float64))
             if part.kind.bound is not None:
-                lengths = functools.partial(self._lengths, part, sent, parts)
-                most = part.kind.bound(Reach(own.n, least, own.squares, self.model.d, lengths))
+                lengths = functools.partial(self._column_lengths, part, sent, parts)
+                most = part.kind.bound(BoundInputs(own.n, least, own.squares, self.model.d, lengths))
             else:
                 if of_stage is None:
-                    of_stage = self._of_stage(own)
+                    of_stage = self._stage_bounds(own)
                 most = of_stage.get(name, np.inf)
             if (size > (1.0 + _SLACK) * most).any():
                 raise ProtocolError(
@@ -162,14 +162,14 @@ class Judge:
                     f"allow. {_REMEDY}"
                 )
 
-    def _of_stage(self, own: Claim) -> dict[str, Any]:
+    def _stage_bounds(self, claim: Claim) -> dict[str, Any]:
         """Return the stage's bounds on the arrays of an answer from rows with this claim, or inf for no bound."""
-        alone = replace(self.model, n=own.n, trace=own.squares)
+        alone = replace(self.model, n=claim.n, trace=claim.squares)
         named = self.stage.bounds(self.state, alone).items()
         bounds = {name: np.asarray(bound) for name, bound in named}
         return {name: np.where(bound > 0.0, MARGIN * bound, np.inf) for name, bound in bounds.items()}
 
-    def _lengths(self, part: Part, sent: Arrays, parts: Mapping[str, Part]) -> Array | float:
+    def _column_lengths(self, part: Part, sent: Arrays, parts: Mapping[str, Part]) -> Array | float:
         """Return the lengths of the columns from which an array is computed, or 1 if the client chooses the columns."""
         if part.of in parts:
             return 1.0

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.labels import alternatives, series
+from flower_pca.base.labels import join_with_and, join_with_or
 from flower_pca.base.options import option
 from flower_pca.base.shown import shown
 from flower_pca.core.algorithm import Iterative
@@ -127,15 +127,15 @@ class Rule:
     fits: Callable[[Any], bool] = lambda value: False
 
 
-def _scale(beside: str, because: str, *values: str) -> Rule:
+def _scale_rule(other_option: str, reason: str, *values: str) -> Rule:
     then = f"Use {' or '.join(option('scale', value) for value in values)}."
     allowed = " or ".join(f'"{value}"' for value in values)
-    return Rule("scale", beside, because, then, allowed, lambda scale: scale in values)
+    return Rule("scale", other_option, reason, then, allowed, lambda scale: scale in values)
 
 
-def _number(beside: str, because: str) -> Rule:
+def _number_rule(other_option: str, reason: str) -> Rule:
     then = f"Give a number, for example {option('n_components', 2)}."
-    return Rule("n_components", beside, because, then, "a number", lambda given: not isinstance(given, str))
+    return Rule("n_components", other_option, reason, then, "a number", lambda given: not isinstance(given, str))
 
 
 _LIST: Final = "Write a list of variants first, and read the files with this list: bed(path=..., variants=...)."
@@ -154,7 +154,7 @@ _CHANNEL: Final = "the channel adds noise to every sum, and {}"
 _MESSAGES: Final = "answers with noise are sent in full precision"
 RULES: Final[tuple[Rule, ...]] = (
     Rule("channel", "mask", "the channel adds analog values, and masks need exact sums"),
-    _scale("mask", "other scales do not follow from sums", "std", "genotype"),
+    _scale_rule("mask", "other scales do not follow from sums", "std", "genotype"),
     Rule("monitor", "channel", _CHANNEL.format("counts must be exact")),
     Rule("standard_errors", "channel", _CHANNEL.format("the errors would not include this noise")),
     Rule("explain", "channel", _CHANNEL.format("an explained share has no meaning with it")),
@@ -164,18 +164,18 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("harmonize", "max_share", _WHOLE),
     Rule("adjust", "harmonize", "harmonizing already removes the site effects"),
     Rule("categorical", "harmonize", _CODED, _CODE),
-    _scale("harmonize", _RAW, "std"),
+    _scale_rule("harmonize", _RAW, "std"),
     Rule("missing", "harmonize", "means and scales of sites need complete rows", "Impute before the run."),
     Rule("fraction", "harmonize", "all sites are harmonized together"),
     Rule("monitor", "harmonize", "the site means come from the same rows, so the limits would be too low"),
     Rule("standard_errors", "harmonize", "they would ignore the uncertainty of the site means and scales"),
-    _number("harmonize", _SIGNS),
+    _number_rule("harmonize", _SIGNS),
     Rule("adjust", "dp", _NOISED.format("slopes")),
     Rule("adjust", "partitioned_by", _PARTY),
     Rule("adjust", "max_share", _WHOLE),
     Rule("categorical", "adjust", _CODED, _CODE),
-    _scale("adjust", _RAW, "std"),
-    _number("adjust", _SIGNS),
+    _scale_rule("adjust", _RAW, "std"),
+    _number_rule("adjust", _SIGNS),
     Rule("standard_errors", "adjust", "they would ignore the uncertainty of the slopes"),
     Rule("wire", "channel", _MESSAGES),
     Rule("wire", "dp", _MESSAGES),
@@ -187,10 +187,10 @@ RULES: Final[tuple[Rule, ...]] = (
         "a whole number",
         lambda k: isinstance(k, int),
     ),
-    _number("channel", _CHANNEL.format("this noise would count as components")),
-    _number("partitioned_by", _SIGNS),
-    _number("init", "the number says how many rows of the start are used"),
-    _scale("dp", "only standard deviations are computed with noise", "std"),
+    _number_rule("channel", _CHANNEL.format("this noise would count as components")),
+    _number_rule("partitioned_by", _SIGNS),
+    _number_rule("init", "the number says how many rows of the start are used"),
+    _scale_rule("dp", "only standard deviations are computed with noise", "std"),
     Rule(
         "missing",
         "dp",
@@ -241,14 +241,14 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("max_share", "dp", "the noise on the answers would be scaled as well"),
     Rule("max_share", "channel", _SINGLE),
     Rule("max_share", "partitioned_by", _PARTY),
-    _scale("max_share", "the influence of a client on other scales cannot be limited", "std"),
+    _scale_rule("max_share", "the influence of a client on other scales cannot be limited", "std"),
     Rule("monitor", "max_share", _WHOLE),
     Rule("standard_errors", "max_share", _WHOLE),
     Rule("explain", "max_share", _WHOLE),
 )
 
 
-def check(stage: Stage[Any], on: On, listed: Listed) -> None:
+def check_combination(stage: Stage[Any], options_on: On, recommended: Listed) -> None:
     """Raise ConfigError if options do not work together, or with the algorithm.
 
     Parameters
@@ -261,61 +261,67 @@ def check(stage: Stage[Any], on: On, listed: Listed) -> None:
         All algorithms, so that an error can name algorithms that support the options.
     """
     for options, wanted in NEEDS:
-        if set(options) <= on.keys() and not wanted.holds(stage):
-            raise unsupported(stage, wanted, options, on, listed)
-    check_options(on)
-    _check_numbers(stage, on)
+        if set(options) <= options_on.keys() and not wanted.holds(stage):
+            raise unsupported_error(stage, wanted, options, options_on, recommended)
+    check_options(options_on)
+    _check_numbers(stage, options_on)
 
 
-def unsupported(stage: Stage[Any], wanted: Property, options: tuple[str, ...], on: On, listed: Listed) -> ConfigError:
+def unsupported_error(
+    stage: Stage[Any], wanted: Property, options: tuple[str, ...], options_on: On, recommended: Listed
+) -> ConfigError:
     """Return the error about options that an algorithm does not support. The error names algorithms that do."""
-    what = " together with ".join(called(option, on.get(option)) for option in options)
+    what = " together with ".join(option_in_message(option, options_on.get(option)) for option in options)
     why = "" if wanted is RICH else f", because {wanted.brief}"
-    given = _variant(type(stage), wanted)  # the same algorithm with other parameters
-    known = {_variant(kind, wanted): kind() for kind in listed.values()}
-    fit = [name for name, made in known.items() if name and set(missing(made, *on)) <= {wanted}]
+    given = _spec_with_property(type(stage), wanted)  # the same algorithm with other parameters
+    known = {_spec_with_property(kind, wanted): kind() for kind in recommended.values()}
+    fit = [name for name, made in known.items() if name and set(missing_properties(made, *options_on)) <= {wanted}]
     if given in fit:
         fit = [given]
     if fit:
-        remedy = f"Use {alternatives(fit[:_MOST])}."
+        remedy = f"Use {join_with_or(fit[:_MOST])}."
     else:
-        needing = {option for needed, _ in NEEDS for option in needed if option in on}
-        every = [called(option, value) for option, value in on.items() if option in needing]
-        remedy = f"No algorithm supports {series(every)} together. Leave one of them out."
+        needing = {option for needed, _ in NEEDS for option in needed if option in options_on}
+        every = [option_in_message(option, value) for option, value in options_on.items() if option in needing]
+        remedy = f"No algorithm supports {join_with_and(every)} together. Leave one of them out."
     return ConfigError(f"{stage.spec} does not support {what}{why}. {remedy}", setting="algorithm")
 
 
-def missing(stage: Stage[Any], *options: str) -> list[Property]:
+def missing_properties(stage: Stage[Any], *options: str) -> list[Property]:
     """Return the properties that these options need and the algorithm lacks. If RICH is missing, return only RICH."""
     names = set(options)
     lacks = [wanted for named, wanted in NEEDS if set(named) <= names and not wanted.holds(stage)]
     return [RICH] if RICH in lacks else lacks
 
 
-def check_options(on: On) -> None:
+def check_options(options: On) -> None:
     """Raise ConfigError if options do not work together, whatever the algorithm is."""
     for rule in RULES:
-        if not (rule.option in on and rule.beside in on) or rule.fits(on[rule.option]):
+        if not (rule.option in options and rule.beside in options) or rule.fits(options[rule.option]):
             continue
         # In a run over columns, each party scales its own columns without sums, so every scale is possible.
-        apart = rule.option == "scale" and "partitioned_by" in on
+        apart = rule.option == "scale" and "partitioned_by" in options
         # With public ranges, missing values are replaced by a constant, so missing="mean" is possible.
         constant = (
-            rule.option == "missing" and rule.beside == "dp" and on["missing"] == "mean" and on["dp"].public_ranges
+            rule.option == "missing"
+            and rule.beside == "dp"
+            and options["missing"] == "mean"
+            and options["dp"].public_ranges
         )
         if not (apart or constant):
-            value = on[rule.option]
+            value = options[rule.option]
             raise ConfigError(
-                f"{called(rule.option, value)} cannot be combined with {called(rule.beside, on[rule.beside])}: "
+                f"{option_in_message(rule.option, value)} cannot be combined with "
+                f"{option_in_message(rule.beside, options[rule.beside])}: "
                 f"{rule.because}. {rule.then or f'Leave {option(rule.option)} out.'}",
                 setting=rule.option,
                 value=value,
             )
-    if "dp" in on:
-        _check_budget(on)
+    if "dp" in options:
+        _check_budget(options)
 
 
-def called(name: str, value: Any = None) -> str:
+def option_in_message(name: str, value: Any = None) -> str:
     """Return an option as messages show it: its name, and its value if the name alone is not clear enough."""
     if name in ("signal", "shared"):
         return option("n_components", name)
@@ -324,15 +330,15 @@ def called(name: str, value: Any = None) -> str:
     return option(name)
 
 
-def _check_budget(on: On) -> None:
-    dp, mask = on["dp"], on.get("mask")
-    if dp.public_ranges and "scale" in on:
+def _check_budget(options: On) -> None:
+    dp, mask = options["dp"], options.get("mask")
+    if dp.public_ranges and "scale" in options:
         raise ConfigError(
-            f"{option('scale')} ({shown(on['scale'])}) cannot be combined with ranges of dp, because the ranges "
+            f"{option('scale')} ({shown(options['scale'])}) cannot be combined with ranges of dp, because the ranges "
             "already scale the columns. Leave scale out.",
             setting="scale",
         )
-    if "scale" in on and dp.reach is None:
+    if "scale" in options and dp.reach is None:
         raise ConfigError(f"With a scale, dp needs reach, a bound on the raw rows. {_REACH}")
     if mask is not None and mask.bound is not None:
         raise ConfigError(f"With dp, the noise sets the bound of the masks. Leave bound={mask.bound} out.")
@@ -343,11 +349,11 @@ def _check_budget(on: On) -> None:
         )
 
 
-def _check_numbers(stage: Stage[Any], on: On) -> None:
+def _check_numbers(stage: Stage[Any], options: On) -> None:
     """Raise ConfigError if max_rounds is too large for a privacy budget, or tol is too small for the number format."""
     if not isinstance(stage, Iterative):
         return
-    if "dp" in on and stage.max_rounds > _NOISY_ROUNDS:
+    if "dp" in options and stage.max_rounds > _NOISY_ROUNDS:
         given = f"{stage.max_rounds}"
         if stage.max_rounds == type(stage).max_rounds:
             given = f"{given}, the default of {stage.spec.partition('(')[0]}"
@@ -356,15 +362,15 @@ def _check_numbers(stage: Stage[Any], on: On) -> None:
             f"budget, but it is {given}. Start with {option('max_rounds', 5)}.",
             setting="max_rounds",
         )
-    if "wire" in on and stage.tolerance < (least := FLOORS[BITS[on["wire"]]]):
+    if "wire" in options and stage.tolerance < (least := FLOORS[BITS[options["wire"]]]):
         raise ConfigError(
-            f"{option('tol')} of {stage.name} is {stage.tolerance:g}, which {option('wire', on['wire'])} cannot "
+            f"{option('tol')} of {stage.name} is {stage.tolerance:g}, which {option('wire', options['wire'])} cannot "
             f"reach: the smallest possible tol is {least:g}. Raise tol, or use {option('wire', 'auto')}.",
             setting="tol",
         )
 
 
-def _variant(kind: type[Stage[Any]], wanted: Property) -> str:
+def _spec_with_property(kind: type[Stage[Any]], wanted: Property) -> str:
     """Return the text form of an algorithm, with parameters that give it the property, or "" if no parameters do."""
     if wanted.holds(kind()):
         return kind.name

@@ -3,7 +3,7 @@
 `assembly` lists all algorithms, and uses `compatible` to check whether the settings work together.
 `assembly.run` makes a run from a configuration, for any transport. `assembly.config` makes a
 configuration from its short form, in which algorithm, masks, budget and channel may be strings.
-Checkpoints and results contain `plain()`, from which `assembly.config` makes the same configuration
+Checkpoints and results contain `plain_settings()`, from which `assembly.config` makes the same configuration
 again. A configuration never changes.
 """
 
@@ -17,18 +17,18 @@ from typing import Any, Final, TypedDict
 
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.labels import clean
+from flower_pca.base.labels import clean_name
 from flower_pca.base.options import option
 from flower_pca.base.settings import SETTINGS
 from flower_pca.base.shown import brief, shown
 from flower_pca.core import compatible
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.layer import Layer
-from flower_pca.names.columns import enumeration, names_in
+from flower_pca.names.columns import enumeration, split_names
 from flower_pca.names.levels import AsGiven, Coding, Levels, plain_levels, read_levels, source_of
 from flower_pca.names.ranges import Ranges
 from flower_pca.rows.covariates import SITE, Covariates
-from flower_pca.settings.bits import BITS, fewest
+from flower_pca.settings.bits import BITS, fewest_bits
 from flower_pca.settings.budget import DP
 from flower_pca.settings.counting import COUNTING
 from flower_pca.settings.highly_variable import HighlyVariable
@@ -189,18 +189,18 @@ class PCAConfig:
                 )
         checks.choices(self, _CHOICES)
         checks.integer("seed", self.seed, most=2**62)
-        fraction = checks.share(self.fraction)
+        fraction = checks.parse_share(self.fraction)
         checks.proportion("fraction", fraction)
         checks.integer("min_nodes", self.min_nodes, least=1)
         # numpy numbers become Python numbers, which files can store.
         plain: dict[str, Any] = {"seed": int(self.seed), "fraction": float(fraction)}
         if self.max_share is not None:
-            checks.proportion("max_share", share := checks.share(self.max_share))
+            checks.proportion("max_share", share := checks.parse_share(self.max_share))
             plain["max_share"] = float(share)
         if self.columns is not None:
-            plain["columns"] = names_in(self.columns)
+            plain["columns"] = split_names(self.columns)
         for setting in COVARIATES:
-            plain[setting] = named_covariates(setting, getattr(self, setting))
+            plain[setting] = covariate_names(setting, getattr(self, setting))
         if (beside := {name for setting in COVARIATES for name in plain[setting]} - {SITE}) and "columns" in plain:
             plain["columns"] = tuple(name for name in plain["columns"] if name not in beside)
         if self.dp is not None and self.dp.public_ranges:
@@ -292,7 +292,7 @@ class PCAConfig:
         return Coding(self.categorical)
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def text_columns(self) -> tuple[str, ...]:
         """The text columns, which are read as text and replaced by columns of their levels."""
         if self.categorical is None:
             return ()
@@ -311,7 +311,7 @@ class PCAConfig:
         return Covariates(tuple(names), len(adjusting), within=SITE in self.adjust)
 
     @property
-    def sources_of_covariates(self) -> tuple[str, ...]:
+    def covariate_columns(self) -> tuple[str, ...]:
         """The columns of a table from which the covariates are read."""
         if self.covariates is None:
             return ()
@@ -327,14 +327,14 @@ class PCAConfig:
     def with_levels_of_covariates(self, categorical: Mapping[str, tuple[str, ...]]) -> PCAConfig:
         """Return the configuration in which each text covariate is replaced by one covariate for each of its levels."""
 
-        def spread(names: tuple[str, ...]) -> tuple[str, ...]:
+        def expand(names: tuple[str, ...]) -> tuple[str, ...]:
             return tuple(dict.fromkeys(made for name in names for made in categorical.get(name, (name,))))
 
-        changed: dict[str, Any] = {setting: spread(getattr(self, setting)) for setting in COVARIATES}
+        changed: dict[str, Any] = {setting: expand(getattr(self, setting)) for setting in COVARIATES}
         return replace(self, **changed)
 
     @property
-    def begins(self) -> int | float:
+    def first_n_components(self) -> int | float:
         """The number of components, or the fraction of the variance, with which the run begins.
 
         It is 1 if the run finds the number itself.
@@ -353,7 +353,7 @@ class PCAConfig:
             return BITS[self.wire]
         if self.tol is None:
             return 64
-        return fewest(self.tol)
+        return fewest_bits(self.tol)
 
     @property
     def tol(self) -> float | None:
@@ -376,7 +376,7 @@ class PCAConfig:
         """Return the configuration with these columns, and with a coding that lists all levels of the text columns."""
         return replace(self, columns=columns, categorical=coding.value)
 
-    def plain(self) -> dict[str, Any]:
+    def plain_settings(self) -> dict[str, Any]:
         """Return the settings as plain values in the short form, without the seed of the privacy noise."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         values |= {"algorithm": self.algorithm.spec, "mask": self.mask and repr(self.mask)}
@@ -396,29 +396,29 @@ class PCAConfig:
 
         For example, a run that continues from a checkpoint could spend a privacy budget twice.
         """
-        checks.parent("the checkpoint", path)
+        checks.parent_exists("the checkpoint", path)
         compatible.check_options({**self.options, "checkpoint": str(path)})
 
 
 COVARIATES: Final = ("explain", "adjust", "keep")  # settings that name columns that are not features
 
 
-def named_covariates(setting: str, given: Any) -> tuple[str, ...]:
+def covariate_names(setting: str, value: Any) -> tuple[str, ...]:
     """Return the column names in a setting, given as a sequence or as a string of names separated by commas.
 
     Raise ConfigError if the setting does not name columns, or names a column twice.
     """
-    if not given:
+    if not value:
         return ()
-    names = tuple(given.split(",")) if isinstance(given, str) else given
-    if not isinstance(names, list | tuple) or not all(isinstance(name, str) and clean(name) for name in names):
+    names = tuple(value.split(",")) if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) and clean_name(name) for name in names):
         raise ConfigError(
-            f"{setting}={shown(given)} does not name columns. Give names, for example "
+            f"{setting}={shown(value)} does not name columns. Give names, for example "
             f"{option(setting, ['age', 'site'])}."
         )
-    found = tuple(map(clean, names))
+    found = tuple(map(clean_name, names))
     if len({*found}) < len(found):
-        raise ConfigError(f"{setting}={shown(given)} names a column twice. Name each column once.")
+        raise ConfigError(f"{setting}={shown(value)} names a column twice. Name each column once.")
     return found
 
 

@@ -35,11 +35,11 @@ class Transport(Protocol):
     def ask(self, message: Broadcast) -> Iterable[Reply | Sum | Failure]:
         """Send a message, and yield the answers of the clients that the message names, in the same order."""
 
-    def keep(self) -> tuple[dict[str, Any], Arrays]:
+    def checkpoint_state(self) -> tuple[dict[str, Any], Arrays]:
         """Return the state of the transport for a checkpoint: plain values and arrays."""
 
     def resume(self, header: Mapping[str, Any], arrays: Arrays) -> None:
-        """Restore the state that `keep` returned, from a checkpoint that also contains the run's state."""
+        """Restore the state that `checkpoint_state` returned, from a checkpoint that also contains the run's state."""
 
 
 class Driven(Protocol):
@@ -103,48 +103,48 @@ class WrappedRun(Driven):
 
     @property
     @abstractmethod
-    def within(self) -> Driven:
+    def inner_run(self) -> Driven:
         """The inner run in its present state."""
 
     @property
     def algorithm(self) -> Any:
         """The algorithm or tracker that gives the run its name."""
-        return self.within.algorithm
+        return self.inner_run.algorithm
 
     @property
     def position(self) -> Position:
         """The current stage and its state."""
-        return self.within.position
+        return self.inner_run.position
 
     @property
     def roll(self) -> Roll:
         """The roll of clients."""
-        return self.within.roll
+        return self.inner_run.roll
 
     @property
     def is_finished(self) -> bool:
         """Whether the result is ready."""
-        return self.within.is_finished
+        return self.inner_run.is_finished
 
     def estimate(self) -> Array | None:
         """Return the basis that the run would return if it ended now, or None before the first basis."""
-        return self.within.estimate()
+        return self.inner_run.estimate()
 
     def readmit(self, clients: Iterable[int]) -> None:
         """Let these clients take part again although they were excluded, because they have been restarted."""
-        self.within.readmit(clients)
+        self.inner_run.readmit(clients)
 
     def skip(self) -> None:
         """Skip the pending message of a stage after the closing. The stage's figure is then missing from the result."""
-        self.within.skip()
+        self.inner_run.skip()
 
     def result(self) -> Result:
         """Return the result of a finished run, with all messages."""
-        return replace(self.within.result(), history=self.history)
+        return replace(self.inner_run.result(), history=self.history)
 
     def result_so_far(self) -> Result | None:
         """Return the result of the finished steps, or None if the run has no steps."""
-        return (found := self.within.result_so_far()) and replace(found, history=self.history)
+        return (found := self.inner_run.result_so_far()) and replace(found, history=self.history)
 
 
 class ContinuedRun(WrappedRun):
@@ -163,11 +163,11 @@ class ContinuedRun(WrappedRun):
         self._earlier: History | None = None
 
     @abstractmethod
-    def _rest(self) -> Driven:
+    def _second_run(self) -> Driven:
         """Return the second run, which is made when the first message has been answered."""
 
     @property
-    def within(self) -> Driven:
+    def inner_run(self) -> Driven:
         """The present run: the first run, or later the second run."""
         return self._run or self._first
 
@@ -191,11 +191,11 @@ class ContinuedRun(WrappedRun):
         here = list(present)
         if self._run is None and (message := self._first.pending(here)) is not None:
             return message
-        return self._rest().pending(here)
+        return self._second_run().pending(here)
 
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
         """Return the header and arrays from which a new run with the same arguments can continue."""
-        header, arrays = self.within.checkpoint(steps=steps)
+        header, arrays = self.inner_run.checkpoint(steps=steps)
         earlier = self._earlier or self._first.history
         return {**header, "first": earlier.to_json(), "settled": self._run is not None}, arrays
 
@@ -209,7 +209,7 @@ class ContinuedRun(WrappedRun):
 class Watcher:
     """The base class of objects that `drive` calls after every message. Subclasses override the methods they need."""
 
-    def before_keeping(self, run: Driven) -> None:
+    def before_checkpoint(self, run: Driven) -> None:
         """React to a message before its checkpoint is written. After a restart, the call may be repeated."""
 
     def after_message(self, run: Driven) -> None:
@@ -280,7 +280,7 @@ def drive(
         for message in rounds(run, transport, step):
             del message  # Its arrays must not stay in memory while the next message is made.
             for watcher in watchers:
-                watcher.before_keeping(run)
+                watcher.before_checkpoint(run)
             for watcher in watchers:
                 watcher.after_message(run)
         return run.result()
@@ -297,7 +297,7 @@ def _drive_with_checkpoint(
     if (found := checkpoint.read()) is not None:
         header, arrays = found
         state = run.position.state
-        with files.refuse_others(path, transport.kind):
+        with files.refusing_malformed(path, transport.kind):
             if isinstance(state, files.Recorder):
                 arrays |= trail.read(header, state.keep)
             transport.resume(header, arrays)
@@ -305,11 +305,11 @@ def _drive_with_checkpoint(
     for message in rounds(run, transport, step):
         del message
         for watcher in watchers:
-            watcher.before_keeping(run)
+            watcher.before_checkpoint(run)
         # The steps are written first, because the checkpoint refers to them.
         steps = trail.add(run.position.state)
         header, arrays = run.checkpoint(steps=False)
-        own, beside = transport.keep()
+        own, beside = transport.checkpoint_state()
         # New steps overwrite old steps on the disk, so the checkpoint is synced whenever there are steps.
         checkpoint.write({**header, **own, **steps}, {**arrays, **beside}, sync=bool(steps))
         for watcher in watchers:

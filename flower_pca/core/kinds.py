@@ -1,4 +1,4 @@
-"""Descriptions of arrays: `Ask` for the arrays of a message, `Part` and `Kind` for the arrays of an answer.
+"""Descriptions of arrays: `ArrayRule` for the arrays of a message, `Part` and `Kind` for the arrays of an answer.
 
 `Part` describes an array of an answer for all code that uses answers: masks, rules and the audit. A
 stage defines its answer once, in `Stage.parts(arrays, d)`. This method returns the arrays by name, for
@@ -14,7 +14,7 @@ result:
 All properties of a kind are in its row of the table below. No other code tests for a certain kind, so a
 stage may define a new kind.
 
-`Ask` describes an array of a message, and the checks that a node makes before it uses the array. A stage
+`ArrayRule` describes an array of a message, and the checks that a node makes before it uses the array. A stage
 defines its messages once, in `Stage.asks`, by the names of the arrays. A node compares every message
 with the stage in its own copy of the package (`clients.policy.limits`), and refuses arrays that the
 stage does not name. So every array that a node uses is checked for size and range.
@@ -65,7 +65,7 @@ class Message(dict[str, Array]):
 
 
 @dataclass(frozen=True)
-class Ask:
+class ArrayRule:
     """A description of an array of a message.
 
     Attributes
@@ -137,36 +137,36 @@ class Ask:
         return None
 
     @property
-    def by_client(self) -> Ask:
+    def by_client(self) -> ArrayRule:
         """The description of the same number, if it may differ between clients."""
         return replace(self, each=True)
 
 
-BLOCK: Final = Ask(dimensions=2, by_column=True)
+BLOCK: Final = ArrayRule(dimensions=2, by_column=True)
 BASIS: Final = replace(BLOCK, filled=True)
-VECTOR: Final = Ask(dimensions=1, by_column=True)
-MATRIX: Final = Ask(dimensions=2)
-VALUES: Final = Ask(dimensions=1, divides=True)
-WIDTH: Final = Ask(least=0, whole=True, makes_columns=True)
-COLUMNS: Final = Ask(least=0, most=2**53, whole=True, counts_columns=True)
+VECTOR: Final = ArrayRule(dimensions=1, by_column=True)
+MATRIX: Final = ArrayRule(dimensions=2)
+VALUES: Final = ArrayRule(dimensions=1, divides=True)
+WIDTH: Final = ArrayRule(least=0, whole=True, makes_columns=True)
+COLUMNS: Final = ArrayRule(least=0, most=2**53, whole=True, counts_columns=True)
 # One message may ask for at most MOST_STEPS repetitions in total.
-STEPS: Final = Ask(least=0, whole=True, repeats=True)
+STEPS: Final = ArrayRule(least=0, whole=True, repeats=True)
 ROUNDS: Final = replace(STEPS, least=1)
-SEED: Final = Ask(least=0, most=2**64 - 1, whole=True)
-FLAG: Final = Ask(least=0, most=1, whole=True)
+SEED: Final = ArrayRule(least=0, most=2**64 - 1, whole=True)
+FLAG: Final = ArrayRule(least=0, most=1, whole=True)
 OWN_WIDTH: Final = replace(WIDTH, own=True)  # the number of a node's local components
 ROW_WIDTH: Final = replace(WIDTH, of_rows=True)  # a WIDTH that the node limits to its number of rows
-POSITIVE: Final = Ask(divides=True)  # a divisor, or 0 for "no divisor"
+POSITIVE: Final = ArrayRule(divides=True)  # a divisor, or 0 for "no divisor"
 
 
-def number(least: float = -math.inf, most: float = math.inf) -> Ask:
+def number_rule(least: float = -math.inf, most: float = math.inf) -> ArrayRule:
     """Return the description of a number with a minimum and a maximum."""
-    return Ask(least=least, most=most)
+    return ArrayRule(least=least, most=most)
 
 
-def index(most: int, *, least: int = 0) -> Ask:
+def index_rule(most: int, *, least: int = 0) -> ArrayRule:
     """Return the description of a whole number with a minimum and a maximum, such as the number of a step."""
-    return Ask(least=least, most=most, whole=True)
+    return ArrayRule(least=least, most=most, whole=True)
 
 
 Shape: TypeAlias = tuple[int | None, ...]
@@ -177,7 +177,7 @@ _MOST_ROWS: Final = 10**12  # maximum number of rows that a client can report
 
 
 @dataclass(frozen=True)
-class Reach:
+class BoundInputs:
     """The quantities from which the bound on an answer follows.
 
     Attributes
@@ -202,19 +202,19 @@ class Reach:
 
 
 Size: TypeAlias = Callable[[Array], Array]  # a function that maps an array to the size that is compared with a bound
-Bound: TypeAlias = Callable[[Reach], Array | float]
+Bound: TypeAlias = Callable[[BoundInputs], Array | float]
 
 
-def _lengths(a: Array) -> Array:
+def _column_lengths(a: Array) -> Array:
     # The squares cannot overflow, because no entry exceeds _LARGEST.
     return np.asarray(np.sqrt(np.einsum("ij,ij->j", a, a)))
 
 
-def _squares(reach: Reach) -> float:
+def _bound_of_squares(reach: BoundInputs) -> float:
     return reach.squares
 
 
-def _of_columns(reach: Reach) -> float:
+def _bound_of_columns(reach: BoundInputs) -> float:
     return max(reach.squares, float(np.sqrt(reach.n * reach.squares)))
 
 
@@ -330,23 +330,25 @@ _TABLE: Final = {
     "SQUARES": Kind(
         "squares",
         "the sum of squares of the rows outside a basis that the server chooses",
-        bound=_squares,
+        bound=_bound_of_squares,
         within_trace=True,
     ),
     # These are mean squares of the rows, or of their coordinates in a basis, and they may be weighted.
     "MEAN_SQUARES": Kind(
-        "mean squares", "a mean of squares of the rows, or of their parts outside the span of a basis", bound=_squares
+        "mean squares",
+        "a mean of squares of the rows, or of their parts outside the span of a basis",
+        bound=_bound_of_squares,
     ),
     # These are sums and sums of squares, one for each column of the rows. In an answer to the opening,
     # `core.claims.check_opening` compares them with the product and the peaks of the same answer.
     "COLUMNS": Kind(
-        "columns", "the mean and the sum of squared deviations of each column", bound=_of_columns, by_column=True
+        "columns", "the mean and the sum of squared deviations of each column", bound=_bound_of_columns, by_column=True
     ),
     # This is the largest |x| of each column, which is an entry of a row.
     "PEAKS": Kind(
         "peaks",
         "the largest absolute value of each column, which is one true entry",
-        bound=_of_columns,
+        bound=_bound_of_columns,
         by_column=True,
         single=True,
     ),
@@ -356,7 +358,7 @@ _TABLE: Final = {
     "PRODUCT": Kind(
         "product",
         "C Z",
-        size=_lengths,
+        size=_column_lengths,
         bound=lambda reach: reach.squares * reach.lengths(),
         product=True,
         within_trace=True,
@@ -375,7 +377,7 @@ _TABLE: Final = {
     "BLOCK": Kind(
         "block",
         "a basis near the leading eigenvectors of C",
-        size=_lengths,
+        size=_column_lengths,
         bound=lambda reach: 1.0,
         single=True,
         rounded=True,
@@ -384,8 +386,8 @@ _TABLE: Final = {
     "IMAGE": Kind(
         "image",
         "C times a basis near the leading eigenvectors of C",
-        size=_lengths,
-        bound=_squares,
+        size=_column_lengths,
+        bound=_bound_of_squares,
         product=True,
         own_block=True,
         within_trace=True,
@@ -396,7 +398,7 @@ _TABLE: Final = {
         "gram",
         "all of C at once",
         size=lambda a: np.asarray(np.linalg.norm(a)),
-        bound=_squares,
+        bound=_bound_of_squares,
         within_trace=True,
         square=True,
         rounded=True,
@@ -418,7 +420,7 @@ _TABLE: Final = {
     "FACTOR": Kind(
         "factor",
         "Z'CZ",
-        size=_lengths,
+        size=_column_lengths,
         bound=lambda reach: np.sqrt(reach.squares) * reach.lengths(),
         single=True,
         rounded=True,
@@ -429,7 +431,7 @@ _TABLE: Final = {
     "LIFTED": Kind(
         "lifted",
         "C times the directions that Z spans",
-        size=_lengths,
+        size=_column_lengths,
         bound=lambda reach: np.sqrt(reach.squares) * reach.lengths(),
         single=True,
         rounded=True,
@@ -451,7 +453,7 @@ _TABLE: Final = {
     "COMPONENTS": Kind(
         "components",
         "the node's own components, or answers in their space",
-        size=_lengths,
+        size=_column_lengths,
         bound=lambda reach: max(1.0, np.sqrt(reach.n), np.sqrt(reach.squares)),
         rounded=True,
     ),
@@ -504,14 +506,14 @@ NUMBER: Final = Part(kind=Kind.NUMBER)
 MEAN_SQUARES: Final = Part(kind=Kind.MEAN_SQUARES)
 
 
-def fault(arrays: Mapping[str, Array], parts: Mapping[str, Part]) -> tuple[str, str, str] | None:
+def first_fault(arrays: Mapping[str, Array], parts: Mapping[str, Part]) -> tuple[str, str, str] | None:
     """Return the first fault in the arrays of an answer, or None if all arrays are valid.
 
     A fault consists of the name of the array, the rule that it breaks, and a description of the fault.
     """
     for name, part in parts.items():
         a = arrays[name]
-        fits = a.shape == part.shape or _fits(a.shape, part.shape)
+        fits = a.shape == part.shape or _fits_shape(a.shape, part.shape)
         # Floats of 80 bits, which some machines have, are refused, because LAPACK does not support them.
         if not fits or a.dtype.kind not in "fiu" or a.dtype.itemsize > 8:
             rule = f"a real array of shape {tuple('any' if s is None else s for s in part.shape)}"
@@ -539,5 +541,5 @@ def require_finite(answer: Mapping[str, Array]) -> None:
         )
 
 
-def _fits(found: tuple[int, ...], shape: Shape) -> bool:
-    return len(found) == len(shape) and all(s in (None, t) for s, t in zip(shape, found, strict=True))
+def _fits_shape(shape_found: tuple[int, ...], shape: Shape) -> bool:
+    return len(shape_found) == len(shape) and all(s in (None, t) for s, t in zip(shape, shape_found, strict=True))

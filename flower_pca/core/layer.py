@@ -32,14 +32,14 @@ from flower_pca.core.stage import Arrays, Broadcast, Stage
 Sayings: TypeAlias = Mapping[str, Arrays]
 
 
-class Who(NamedTuple):
+class ClientIdentity(NamedTuple):
     """The identity of a client: its position or partition-id, or -1 if it has none, and the name of its site."""
 
     position: int = -1
     name: str = ""
 
 
-NOBODY: Final = Who()
+NOBODY: Final = ClientIdentity()
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Work:
     arrays: Arrays
     data: Any
     memory: Arrays
-    who: Who = NOBODY
+    who: ClientIdentity = NOBODY
     bits: Bits = system_bits
     summed: int = 1
     masked: bool = False
@@ -103,28 +103,28 @@ class Layer:
 
     # The next four methods are the hooks.
 
-    def ask(self, message: Broadcast, model: Model, *, opening: bool) -> Broadcast:
+    def change_message(self, message: Broadcast, model: Model, *, opening: bool) -> Broadcast:
         """Return the message as the server sends it."""
         return message
 
     @staticmethod
-    def read(says: Arrays, work: Work) -> Work:
+    def read_message(instructions: Arrays, work: Work) -> Work:
         """Return the work as the next layer, or the stage's client part, should see it."""
         return work
 
     @staticmethod
-    def seal(says: Arrays, work: Work, up: Arrays) -> Arrays:
+    def seal_answer(instructions: Arrays, work: Work, answer: Arrays) -> Arrays:
         """Return the answer as it may leave the client."""
-        return up
+        return answer
 
-    def open(self, arrays: Arrays, *, number: int, position: int | None) -> Arrays:
+    def open_answer(self, arrays: Arrays, *, number: int, position: int | None) -> Arrays:
         """Return the decoded answer from the client at `position` to message `number`.
 
         If `position` is None, `arrays` is the sum of all answers.
         """
         return arrays
 
-    def count(self, arrays: Arrays, client: int, model: Model) -> Arrays:
+    def weigh_answer(self, arrays: Arrays, client: int, model: Model) -> Arrays:
         """Return the client's answer, multiplied by the weight of this client in the sum."""
         return arrays
 
@@ -139,26 +139,26 @@ class Layer:
         """Return the standard deviation of the noise that each client adds to its answer."""
         return 0.0
 
-    def divide(self, needed: int) -> Self:
+    def divide_noise(self, needed: int) -> Self:
         """Return the layer for masked sums that each need answers from `needed` clients."""
         return self
 
-    def inform(self, state: Any) -> Any:
+    def complete_state(self, state: Any) -> Any:
         """Return the state of a stage, completed by the facts about the layer that the stage needs."""
         return state
 
-    def write_off(self, stage: str, algorithm: Algorithm[Any], why: str) -> tuple[Self, Algorithm[Any]]:
+    def after_lost_sum(self, stage: str, algorithm: Algorithm[Any], why: str) -> tuple[Self, Algorithm[Any]]:
         """Return the layer and the algorithm with which the run continues after a sum of this stage was lost."""
         return self, algorithm
 
-    def reopen(self) -> None:
+    def require_reopening(self) -> None:
         """Raise an error if the run must not repeat the opening."""
 
-    def end(self, model: Model) -> Model:
+    def finish_algorithm(self, model: Model) -> Model:
         """Return the model at the end of the algorithm, with the figures that the layer adds."""
         return model
 
-    def measure(self, model: Model) -> Model:
+    def finish_closing(self, model: Model) -> Model:
         """Return the model after the closing. A binding layer sets the run's status in place of the algorithm."""
         return model
 
@@ -170,15 +170,15 @@ class Layer:
 is_binding: Final = operator.attrgetter("binding")
 
 
-def flat(layers: Sayings) -> Arrays:
+def flatten_layers(layers: Sayings) -> Arrays:
     """Return the arrays of all layers in one dictionary. A key is the layer's name, a dot, and the array's name."""
     return {f"{layer}.{name}": a for layer, arrays in layers.items() for name, a in arrays.items()}
 
 
-def split(arrays: Arrays, names: Sequence[str]) -> tuple[Arrays, dict[str, Arrays]]:
+def split_layers(arrays: Arrays, names: Sequence[str]) -> tuple[Arrays, dict[str, Arrays]]:
     """Return the stage's arrays, and the arrays of each of these layers, from a dictionary with all arrays.
 
-    `flat` has made the keys of the layers' arrays.
+    `flatten_layers` has made the keys of the layers' arrays.
     """
     own, layers = dict(arrays), dict[str, Arrays]()
     for full in arrays:

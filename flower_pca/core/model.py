@@ -18,13 +18,13 @@ from flower_pca.base.shown import brief
 from flower_pca.names.columns import Heading
 from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.frame import Frame
-from flower_pca.rows.split import Split
+from flower_pca.rows.split import ColumnPreparation
 
 _ROUNDING: Final = 1e-12  # an upper bound on the rounding error of a share of the variance
 _TIED: Final = 1e-12  # a gap below this share of the first eigenvalue counts as 0
 # An eigenvalue of at most this multiple of eps times the first eigenvalue counts as 0.
 _ZERO: Final = 64.0
-# `_next_at_most` assumes that the tangent of the angle between a Ritz vector and its eigenvector is at most this. With
+# `_bound_on_next` assumes that the tangent of the angle between a Ritz vector and its eigenvector is at most this. With
 # a limit of 1 or 3, the gap was wrong in some of 700 runs on tied eigenvalues, and with 5 in none of these runs. With
 # 10, four rounds of ssi with three additional columns did not detect a gap of 17 %.
 _LARGEST_TANGENT: Final = 5.0
@@ -62,7 +62,7 @@ class Weights:
     weights: dict[int, float] = field(default_factory=dict)
     most: float = 1.0
 
-    def of(self, clients: Iterable[int]) -> Array:
+    def weights_of(self, clients: Iterable[int]) -> Array:
         """Return the weights of these clients. A client that joined after the opening gets the smallest weight."""
         least = min(self.weights.values(), default=1.0)
         return np.array([self.weights.get(client, least) for client in clients])
@@ -95,19 +95,22 @@ class EarlierRun:
     values: Array
     angle: float | None
 
-    def is_of(self, model: Model) -> bool:
+    def has_same_rows(self, model: Model) -> bool:
         """Return whether the opening of this run has found the same rows and frame as the earlier run."""
         frame, Z = model.frame, model.columns
-        if self.n != model.n or not _near(self.trace, model.trace, model.trace):
+        if self.n != model.n or not _are_equal_up_to_rounding(self.trace, model.trace, model.trace):
             return False
-        unit = np.sqrt(model.trace / model.n) * frame.divisor
-        if not (_agree(self.mean, frame.mean, unit) and _agree(self.scale, frame.scale, frame.divisor)):
+        unit = np.sqrt(model.trace / model.n) * frame.column_divisors
+        if not (
+            _are_both_none_or_equal(self.mean, frame.mean, unit)
+            and _are_both_none_or_equal(self.scale, frame.scale, frame.column_divisors)
+        ):
             return False
         if model.product is None:
             return True
         some = min(len(self.values), Z.shape[1])
         found = np.sum(Z[:, :some] * model.product[:, :some], axis=0)
-        return _near(self.values[:some], found, model.trace)
+        return _are_equal_up_to_rounding(self.values[:some], found, model.trace)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,7 +246,7 @@ class Model:
     covariates: Covariates | None = None
     explain: tuple[str, ...] = ()
     heading: Heading | None = None
-    split: Split | None = None
+    split: ColumnPreparation | None = None
     clients: int = 0
     trace: float = 0.0
     claims: dict[int, Claim] = field(default_factory=dict)
@@ -298,22 +301,22 @@ class Model:
         """Return the model with the first `width` columns of Z as its basis, and the other columns as `beside`."""
         return replace(self, basis=Z[:, :width], product=None, beside=Z[:, width:])
 
-    def with_choice(self, what: str, why: str) -> Model:
+    def with_decision(self, subject: str, reason: str) -> Model:
         """Return the model with one more automatic choice: its subject `what`, and a sentence `why` with the reason."""
-        return replace(self, decisions={**self.decisions, what: why})
+        return replace(self, decisions={**self.decisions, subject: reason})
 
     @cached_property
-    def again(self) -> bool:
+    def is_repetition(self) -> bool:
         """Whether this run begins with the components of an earlier run on the same rows.
 
         If so, the run need not test again whether its components miss a larger direction.
         """
-        return self.earlier is not None and self.restarts == 0 and self.earlier.is_of(self)
+        return self.earlier is not None and self.restarts == 0 and self.earlier.has_same_rows(self)
 
     @property
-    def unproven(self) -> bool:
+    def may_miss_directions(self) -> bool:
         """Whether the run started from components of other rows, so that it may miss a direction of new rows."""
-        return (self.warm or self.restarts > 0) and not self.again
+        return (self.warm or self.restarts > 0) and not self.is_repetition
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
@@ -328,12 +331,12 @@ class Model:
         return self.heading.digest
 
     @property
-    def units(self) -> int:
+    def number_of_units(self) -> int:
         """The sum of "n" over the answers: the number of rows, or the number of clients if each client reports 1."""
         return self.clients or self.n
 
     @property
-    def left_out(self) -> float:
+    def residual_squares(self) -> float:
         """The sum of squares outside of the components, measured on the rows if possible."""
         if self.rest is None:
             assert self.values is not None
@@ -347,7 +350,7 @@ class Model:
         """The norm ||C Z - Z Theta|| over the wanted columns, but at least the size of noise or rounding in C Z."""
         assert self.residuals is not None
         assert self.values is not None
-        residual = linalg.length(self.residuals[: self.k])
+        residual = linalg.frobenius_norm(self.residuals[: self.k])
         return max(residual, self.noise, self.eps * float(self.values[0]))
 
     def product_errors(self, Z: Array, values: Array) -> Array:
@@ -365,7 +368,7 @@ class Model:
         if self.sizes is None:
             inside = self.trace / max(self.d, 1) * np.sum(Z * Z, axis=0)
         else:
-            inside = self.n * (self.sizes / self.frame.divisor) ** 2 @ (Z * Z)
+            inside = self.n * (self.sizes / self.frame.column_divisors) ** 2 @ (Z * Z)
         blocks = self.block_rounding**2 * largest * inside
         return np.asarray(_ADDED_UP * np.sqrt(answers + blocks + self.mask_noise**2) + self.shifted)
 
@@ -373,10 +376,10 @@ class Model:
     def gap(self) -> float:
         """A lower bound on the distance of the last wanted eigenvalue from the next eigenvalue."""
         assert self.values is not None
-        return float(self.values[self.k - 1]) - self._next_at_most
+        return float(self.values[self.k - 1]) - self._bound_on_next
 
     @property
-    def _next_at_most(self) -> float:
+    def _bound_on_next(self) -> float:
         """An upper bound on the eigenvalues of C outside of the wanted components.
 
         The remaining trace is a bound on these eigenvalues. If a Ritz value a outside of the components is known,
@@ -387,7 +390,7 @@ class Model:
         Ritz value below the mean of all further eigenvalues is not near the largest eigenvalue, so it gives no
         second bound.
         """
-        rest = self.left_out
+        rest = self.residual_squares
         if self.next_value is None:
             return rest
         a, e = self.next_value, self.next_residual
@@ -413,25 +416,25 @@ class Model:
         return residual / gap
 
     @property
-    def span(self) -> int:
+    def wanted_rank(self) -> int:
         """The number of wanted components with an eigenvalue larger than rounding errors."""
         assert self.values is not None
         least = _ZERO * self.eps * float(self.values[0])
         return int(np.sum(self.values[: self.k] > least))
 
     @property
-    def sure(self) -> bool:
+    def has_small_angle(self) -> bool:
         """Whether the remaining angle is known to be small."""
         sine = self.sine_estimate
         return sine is not None and sine <= _SMALL_SINE
 
     @property
-    def doubts(self) -> str:
+    def remaining_doubts(self) -> str:
         """The doubts about the components that remain despite small residuals, as words for a status, or ""."""
         assert self.values is not None
-        if self.span < self.k and not self.sure:
-            none = range_of("component", range(self.span + 1, self.k + 1))
-            verb = "has" if self.span + 1 == self.k else "have"
+        if self.wanted_rank < self.k and not self.has_small_angle:
+            none = range_of("component", range(self.wanted_rank + 1, self.k + 1))
+            verb = "has" if self.wanted_rank + 1 == self.k else "have"
             return f"; {none} {verb} no variance except rounding errors, so the directions are arbitrary"
         if self.sine_estimate is not None:
             return ""
@@ -452,7 +455,7 @@ class Model:
         )
 
     @property
-    def axes(self) -> tuple[Array, Array]:
+    def orthonormal_axes(self) -> tuple[Array, Array]:
         """The orthonormal axes of the wanted components' span, as columns, and the sums of squares along these axes.
 
         If the components are orthonormal, the axes are the components themselves.
@@ -512,13 +515,13 @@ def fraction_rank(values: Array, trace: float, fraction: float) -> int | None:
     return int(passed[0]) + 1
 
 
-def _near(a: Array | float, b: Array | float, unit: Array | float) -> bool:
+def _are_equal_up_to_rounding(a: Array | float, b: Array | float, unit: Array | float) -> bool:
     """Return whether two values differ only by the rounding errors of sums over the same rows."""
     return bool(np.all(np.abs(np.subtract(a, b)) <= _SAME_SUM * np.asarray(unit)))
 
 
-def _agree(a: Array | None, b: Array | None, unit: Array | float) -> bool:
+def _are_both_none_or_equal(a: Array | None, b: Array | None, unit: Array | float) -> bool:
     """Return whether both values are None, or both differ only by rounding errors."""
     if a is None or b is None:
         return a is b
-    return len(a) == len(b) and _near(a, b, unit)
+    return len(a) == len(b) and _are_equal_up_to_rounding(a, b, unit)

@@ -38,8 +38,8 @@ from flower_pca.base.shown import brief
 from flower_pca.core.algorithm import Algorithm, ChoosesAlgorithm, Iterative, ReconsidersChoice
 from flower_pca.core.layer import Layer, is_binding
 from flower_pca.core.model import Model, fraction_rank
-from flower_pca.core.roll import Call, Roll
-from flower_pca.core.stage import AsksAllClients, Stage, add
+from flower_pca.core.roll import Audience, Roll
+from flower_pca.core.stage import AsksAllClients, Stage, add_answer
 from flower_pca.names.columns import Heading
 
 MAX_RESTARTS: Final = 5  # maximum number of repeated openings after changes to the set of clients
@@ -116,7 +116,7 @@ class Position:
     def alternative(self) -> str:
         """The name of the algorithm for which the opening asks nodes whether they decline to serve it, usually ""."""
         chooser = self.chooser or self.algorithm
-        if self.opening and isinstance(chooser, ChoosesAlgorithm):
+        if self.is_opening and isinstance(chooser, ChoosesAlgorithm):
             return chooser.alternative
         return ""
 
@@ -138,7 +138,7 @@ class Position:
         return self.stages[self.place]
 
     @property
-    def service(self) -> str:
+    def required_algorithms(self) -> str:
         """The names of the stages that nodes must allow, joined by plus signs.
 
         The first name is the algorithm. The others are stages that compare rows.
@@ -153,19 +153,19 @@ class Position:
         return self.index == len(self.stages)
 
     @cached_property
-    def opening(self) -> bool:
+    def is_opening(self) -> bool:
         """Whether the current stage is the opening."""
         return self.opens and self.index == 0
 
     @property
     def columns(self) -> int:
         """The number of columns, or 0 as long as it is unknown."""
-        return self.model.d or self.model_now(whole=True).d
+        return self.model.d or self.current_model(is_complete=True).d
 
     @property
     def sums_suffice(self) -> bool:
         """Whether the sum of the clients' answers suffices for the next message."""
-        return self.stage.merging(self.state) is add
+        return self.stage.merging(self.state) is add_answer
 
     def bounds(self, *, heard: bool) -> Mapping[str, Array | float]:
         """Return bounds on the entries of each array of an answer, or 0 if a bound is unknown.
@@ -179,42 +179,42 @@ class Position:
         return dict.fromkeys(bounds, 0.0)
 
     @property
-    def over(self) -> Status | None:
+    def final_status(self) -> Status | None:
         """The status with which the run ends, whatever clients are present, or None if the run may continue."""
         if self.index + 1 < len(self.stages) or (self.opens and self.role is Role.ALGORITHM):
             return None
         return self.stage.status(self.state)
 
-    def call(self, *, fraction: float) -> Call:
+    def audience(self, *, fraction: float) -> Audience:
         """Return the audience of the next message."""
-        if self.opening:
+        if self.is_opening:
             if self.halfway:
-                return Call.OPENED
-            return Call.OPENING
+                return Audience.OPENED
+            return Audience.OPENING
         if self.stage.fixed_set:
-            return Call.MEMBERS
+            return Audience.MEMBERS
         if fraction >= 1.0 or self.role is not Role.ALGORITHM:
-            return Call.ANYONE
-        if isinstance(self.state, AsksAllClients) and self.state.everyone:
-            return Call.ANYONE
-        return Call.SAMPLE
+            return Audience.ANYONE
+        if isinstance(self.state, AsksAllClients) and self.state.asks_all_clients:
+            return Audience.ANYONE
+        return Audience.SAMPLE
 
-    def model_now(self, *, whole: bool) -> Model:
+    def current_model(self, *, is_complete: bool) -> Model:
         """Return the current model. The product C Z is left out if the round was not `whole`."""
         if self.is_finished:
             return self.model
         if self.role is not Role.ALGORITHM and self.stage.status(self.state) is None:
             return self.model
-        return self._finish(whole=whole)
+        return self._finish(is_complete=is_complete)
 
-    def _finish(self, *, whole: bool) -> Model:
+    def _finish(self, *, is_complete: bool) -> Model:
         """Return the model with the result of the current stage. The stage is done, or it is the algorithm."""
         model = self.stage.finish(self.state, self.model)
-        if self.role is Role.ALGORITHM and not whole:
+        if self.role is Role.ALGORITHM and not is_complete:
             return replace(model, product=None)
         return model
 
-    def _unsent(self, model: Model) -> Model:
+    def _with_unsent_basis(self, model: Model) -> Model:
         """Return the model with a basis that was never sent to a client, if the server sees only sums.
 
         This basis is the algorithm's next block. If there is no such block, the model is unchanged.
@@ -224,12 +224,12 @@ class Position:
         block = self.algorithm.unsent(self.state)
         return model if block is None else replace(model, basis=block, product=None)
 
-    def estimate(self, *, whole: bool) -> Array | None:
+    def estimate(self, *, is_complete: bool) -> Array | None:
         """Return the current estimate of the components, as k columns, or None before the first basis.
 
         Without a product, it is unknown which k directions of the basis are wanted, so all columns are returned.
         """
-        model = self.model_now(whole=whole)
+        model = self.current_model(is_complete=is_complete)
         if model.basis is None:
             return None
         if model.product is None and model.values is None:
@@ -249,16 +249,16 @@ class Position:
         model = replace(model, heading=model.heading or heading, declined=model.declined or declined)
         return replace(self, model=model)
 
-    def take(self, total: Any, came: frozenset[int]) -> Position:
+    def after_answers(self, total: Any, clients: frozenset[int]) -> Position:
         """Return the position after a complete round: the merged answers `total` of the clients `came`."""
-        state = self.stage.server(self.state, total, came)
-        return replace(self, state=state, halfway=self.opening and self.stage.status(state) is None)
+        state = self.stage.server(self.state, total, clients)
+        return replace(self, state=state, halfway=self.is_opening and self.stage.status(state) is None)
 
     def after_loss(self) -> Position:
         """Return the position after clients have lost their state, which matters only during the algorithm."""
         return replace(self, disturbed=self.disturbed or self.role is Role.ALGORITHM)
 
-    def leave(self, status: Status, here: tuple[int, ...], roll: Roll, layers: Sequence[Layer]) -> Position:
+    def at_next_stage(self, status: Status, clients: tuple[int, ...], roll: Roll, layers: Sequence[Layer]) -> Position:
         """Return the position at the next stage, or at the opening if the result is not good enough yet.
 
         `status` is the status with which the stage ends, `here` lists the clients that are present, and
@@ -266,28 +266,32 @@ class Position:
         """
         # With a binding layer, no further round or opening can correct a round in which clients were missing.
         binding = any(map(is_binding, layers))
-        now = replace(self, model=self._finish(whole=roll.whole or binding))
+        now = replace(self, model=self._finish(is_complete=roll.whole or binding))
         if self.index < self.place:
-            now = now.settle()
+            now = now.with_chosen_algorithm()
         elif self.role is Role.ALGORITHM:
-            now = now._end(status, layers)
+            now = now._after_algorithm(status, layers)
             # In some algorithms, the last answers of absent members still count.
-            if self.opens and not binding and roll.has_changed(here, counted=self.algorithm.caches and not roll.summed):
+            if (
+                self.opens
+                and not binding
+                and roll.has_changed(clients, counted=self.algorithm.caches and not roll.summed)
+            ):
                 # The difference of two masked sums for the same columns, one with a client and one without this
                 # client, would reveal the client's answer. So under masks, the columns always change.
-                if self._outlives(now.model):
+                if self._keeps_result(now.model):
                     return replace(now, model=replace(now.model, status=Status(Outcome.MAX_ROUNDS, _FORMER)))._at_next()
-                now = replace(now, model=now._unsent(now.model))
+                now = replace(now, model=now._with_unsent_basis(now.model))
                 if now._is_spent and (not now.model.summed or self.algorithm.unsent(self.state) is not None):
-                    return now._open_once_more(roll)
-                return now.reopen(self.algorithm.restart(now.model), roll)
+                    return now._at_measuring_opening(roll)
+                return now.at_opening(self.algorithm.restart(now.model), roll)
         elif self.role is Role.CLOSING:
-            if now._too_narrow:
-                return now._widen(roll)
-            now = now._measure(layers, binding=binding)
+            if now._has_too_few_components:
+                return now._with_more_columns(roll)
+            now = now._with_true_residuals(layers, binding=binding)
         return now._at_next()
 
-    def reconsider(self, *, whole: bool) -> Position:
+    def reconsider(self, *, is_complete: bool) -> Position:
         """Return the position with the other algorithm if the rounds so far show that it costs less."""
         chooser = self.chooser
         if chooser is None or self.changed or self.role is not Role.ALGORITHM:
@@ -297,8 +301,10 @@ class Position:
         if not (why := chooser.reconsider(self.algorithm, self.state, self.model)):
             return self
         # The count of rounds continues, as it does after an opening.
-        known = replace(self._finish(whole=whole), rounds=self.algorithm.rounds(self.state))
-        now = replace(self, model=known.with_choice("algorithm", why), changed=True).with_algorithm(chooser.other)
+        known = replace(self._finish(is_complete=is_complete), rounds=self.algorithm.rounds(self.state))
+        now = replace(self, model=known.with_decision("algorithm", why), changed=True).with_algorithm(
+            chooser.alternative_algorithm
+        )
         return replace(now, state=now.stage.start(now.model))
 
     def with_algorithm(self, algorithm: Algorithm[Any]) -> Position:
@@ -306,14 +312,14 @@ class Position:
         return replace(self, stages=(*self.stages[: self.place], algorithm, *self.stages[self.place + 1 :]))
 
     @property
-    def samples(self) -> bool:
+    def may_sample(self) -> bool:
         """Whether a round may ask only a part of the connected clients, which may differ from round to round."""
         if self.role is not Role.ALGORITHM or self.stage.fixed_set:
             return False
         return isinstance(self.stage, Iterative) or not self.opens
 
     @property
-    def gains_by_opening(self) -> bool:
+    def may_repeat_opening(self) -> bool:
         """Whether the run may repeat the opening now, because the algorithm loses nothing by this."""
         algorithm = self.algorithm
         if not self.opens or self.role is not Role.ALGORITHM or self.stage.status(self.state) is not None:
@@ -326,7 +332,7 @@ class Position:
         algorithm = self.algorithm
         return isinstance(algorithm, Iterative) and self.model.rounds >= algorithm.max_rounds
 
-    def _open_once_more(self, roll: Roll) -> Position:
+    def _at_measuring_opening(self, roll: Roll) -> Position:
         """Return the position at an opening that only measures the components on the present clients.
 
         The closing stage follows directly. No round is left to remove the random part of a restart, or to find
@@ -339,10 +345,10 @@ class Position:
             status = Status(
                 Outcome.MAX_ROUNDS, f"{status.words}, but not for the clients present at the end, and no round is left"
             )
-        again = replace(self, model=replace(model, status=status)).reopen(model.columns, roll)
+        again = replace(self, model=replace(model, status=status)).at_opening(model.columns, roll)
         return replace(again, last=True)
 
-    def _end(self, status: Status, layers: Iterable[Layer], *, anew: bool = True) -> Position:
+    def _after_algorithm(self, status: Status, layers: Iterable[Layer], *, anew: bool = True) -> Position:
         """Return the position after the algorithm, with warnings added to its status.
 
         Unless `anew`, the warning about rounds that were lost when clients changed is left out.
@@ -379,19 +385,19 @@ class Position:
                     f"{chosen} = False. Return {model.k} columns."
                 )
         for layer in layers:
-            model = layer.end(model)
+            model = layer.finish_algorithm(model)
         return replace(self, model=model)
 
     @property
     def _closing_chooses(self) -> bool:
         return any(stage.chooses for stage in self.stages[self.place + 1 : self.place + 2])
 
-    def _measure(self, layers: Iterable[Layer], *, binding: bool) -> Position:
+    def _with_true_residuals(self, layers: Iterable[Layer], *, binding: bool) -> Position:
         """Return the position with the true residuals, and with the figures of the layers."""
         # With a privacy budget, residuals measure the noise and not the remaining error.
         model = self.model if binding else replace(self.model, status=self.algorithm.verify(self.model))
         for layer in layers:
-            model = layer.measure(model)
+            model = layer.finish_closing(model)
         return replace(self, model=model)
 
     def _at_next(self) -> Position:
@@ -400,41 +406,41 @@ class Position:
             return replace(self, index=index, state=self.stages[index].start(self.model), last=False)
         return replace(self, index=index, last=False)
 
-    def skip(self) -> Position:
+    def without_stage(self) -> Position:
         """Return the position at the next stage. Only a stage after the closing can be skipped."""
         if self.role is not Role.AFTER:
             raise RuntimeError(f"The run cannot skip stage {self.stage.name}, because later stages need its result.")
         return self._at_next()
 
-    def _outlives(self, known: Model) -> bool:
+    def _keeps_result(self, present: Model) -> bool:
         """Return whether to keep the result for the former clients, because a new start would probably be worse.
 
         Under masks, columns that the former clients were sent must not be sent to other clients, so a new start
         cannot use earlier results. The result must be complete without another message.
         """
         algorithm = self.algorithm
-        if not (known.summed and self.role is Role.ALGORITHM and isinstance(algorithm, Iterative)):
+        if not (present.summed and self.role is Role.ALGORITHM and isinstance(algorithm, Iterative)):
             return False
-        if not algorithm.fixed_set or known.product is None or self.place + 2 < len(self.stages):
+        if not algorithm.fixed_set or present.product is None or self.place + 2 < len(self.stages):
             return False
         rounds = algorithm.rounds(self.state)
         return algorithm.max_rounds - rounds < rounds - self.model.rounds
 
-    def outlive(self, layers: Sequence[Layer], *, whole: bool) -> Position | None:
+    def with_result_kept(self, layers: Sequence[Layer], *, is_complete: bool) -> Position | None:
         """Return the position at the closing with the result for the former clients, or None to start the run again."""
-        if not self._outlives(self.model_now(whole=whole)):
+        if not self._keeps_result(self.current_model(is_complete=is_complete)):
             return None
-        now = replace(self, model=self._finish(whole=whole))
-        return now._end(Status(Outcome.MAX_ROUNDS, _FORMER), layers, anew=False)._at_next()
+        now = replace(self, model=self._finish(is_complete=is_complete))
+        return now._after_algorithm(Status(Outcome.MAX_ROUNDS, _FORMER), layers, anew=False)._at_next()
 
-    def restart(self, roll: Roll, *, whole: bool) -> Position:
+    def at_restart(self, roll: Roll, *, is_complete: bool) -> Position:
         """Return the position at the opening, with the block from which the algorithm restarts."""
-        known = self._unsent(self.model_now(whole=whole))
+        known = self._with_unsent_basis(self.current_model(is_complete=is_complete))
         # Before the opening is answered, the same block is sent again.
         begun = known.basis is None or not known.d
-        return self.reopen(known.basis if begun else self.algorithm.restart(known), roll)
+        return self.at_opening(known.basis if begun else self.algorithm.restart(known), roll)
 
-    def reopen(self, block: Array | None, roll: Roll) -> Position:
+    def at_opening(self, block: Array | None, roll: Roll) -> Position:
         """Return the position at the opening, with this block or, if it is None, without a block.
 
         The block refers to columns that are scaled by the old frame. Raise NotEnoughNodes if the set of clients changes
@@ -450,7 +456,7 @@ class Position:
             tried = tried or self.role is Role.BEFORE  # The last opening would skip the stage before the algorithm.
             if algorithm.fixed_set or model.basis is None or tried:
                 raise NotEnoughNodes(
-                    f"The set of clients changed for the {model.restarts + 1}th time{roll.because}. Use ssi, "
+                    f"The set of clients changed for the {model.restarts + 1}th time{roll.reason_in_words}. Use ssi, "
                     "local_power or faps, which continue while clients come and go."
                 )
             # After one more message to the present clients, frame, product and variances refer to the same
@@ -470,26 +476,26 @@ class Position:
         state = self.stages[0].start(model)
         return replace(self, model=model, state=state, index=0, halfway=False, last=last, disturbed=False)
 
-    def settle(self) -> Position:
+    def with_chosen_algorithm(self) -> Position:
         """Return the position with the algorithm that the chooser selects after the opening, if there is a chooser."""
         chooser = self.chooser or self.algorithm
         # The choice depends on the number of components, which a stage BEFORE the algorithm may find.
         if not isinstance(chooser, ChoosesAlgorithm) or self.index + 1 < self.place:
             return self
-        chosen, why = chooser.settle(self.model)
+        chosen, why = chooser.choose_algorithm(self.model)
         model = self.model
         # If the chooser has changed the algorithm, another opening does not undo this, because the change depends on
         # the spectrum, which is the same.
         changed = self.changed and not model.declined
         if changed and isinstance(chooser, ReconsidersChoice):
-            return replace(self, chooser=chooser).with_algorithm(chooser.other)
+            return replace(self, chooser=chooser).with_algorithm(chooser.alternative_algorithm)
         if why:
-            model = model.with_choice("algorithm", why)
+            model = model.with_decision("algorithm", why)
         return replace(self, chooser=chooser, model=model, changed=changed).with_algorithm(chosen)
 
     def to_json(self, arrays: dict[str, Array]) -> dict[str, Any]:
         """Return the position as plain values, and add its arrays to `arrays`."""
-        packed = {name: files.pack(getattr(self, name), arrays, name) for name in ("model", "state")}
+        packed = {name: files.pack_value(getattr(self, name), arrays, name) for name in ("model", "state")}
         return packed | {name: getattr(self, name) for name in _PLAIN_FIELDS}
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> Position:
@@ -497,21 +503,23 @@ class Position:
 
         If the configuration does not name the algorithm, the algorithm is chosen again.
         """
-        there = replace(self, **{name: files.unpack(kind, header[name], {}) for name, kind in _PLAIN_FIELDS.items()})
+        there = replace(
+            self, **{name: files.unpack_value(kind, header[name], {}) for name, kind in _PLAIN_FIELDS.items()}
+        )
         if not 0 <= there.index <= len(there.stages):
             raise ValueError(f"the run is at stage {there.index}, but has only {len(there.stages)} stages")
-        model = files.unpack(Model, header["model"], arrays)
+        model = files.unpack_value(Model, header["model"], arrays)
         if not isinstance(model.n_components, int | float):
             raise ValueError("n_components is not a number")
         there = replace(there, model=model)
         if there.role > Role.BEFORE:
-            there = there.settle()
+            there = there.with_chosen_algorithm()
         # The chosen algorithm decides the class of the state.
         stage = there.stages[min(there.index, len(there.stages) - 1)]
-        return replace(there, state=files.unpack(stage.State, header["state"], arrays))
+        return replace(there, state=files.unpack_value(stage.State, header["state"], arrays))
 
     @property
-    def _too_narrow(self) -> bool:
+    def _has_too_few_components(self) -> bool:
         """Whether the closing has found fewer components than a fraction of the variance needs."""
         model = self.model
         assert model.values is not None
@@ -521,7 +529,7 @@ class Position:
             return False
         return fraction_rank(model.values, model.trace, model.n_components) is None
 
-    def _widen(self, roll: Roll) -> Position:
+    def _with_more_columns(self, roll: Roll) -> Position:
         """Return the position at the opening, with twice as many columns.
 
         This does not count as a restart, because the clients are the same.
@@ -529,13 +537,13 @@ class Position:
         Z = self.model.columns
         noise = linalg.random_block(len(Z), Z.shape[1], self.model.seed + 1)
         model = replace(self.model, restarts=self.model.restarts - 1)
-        return replace(self, model=model).reopen(np.hstack([Z, noise]), roll)
+        return replace(self, model=model).at_opening(np.hstack([Z, noise]), roll)
 
 
 NEWEST: Final = 1000  # the number of latest messages that the history of an endless run keeps
 _MESSAGES: Final = 64  # maximum number of messages in the checkpoint of an endless run
 
 
-def in_brief(history: History) -> list[dict[str, Any]]:
+def shortened_history(history: History) -> list[dict[str, Any]]:
     """Return the rounds as plain dictionaries. For an endless run, return the latest rounds and earlier totals."""
     return (history if history.limit is None else history.newest(_MESSAGES)).to_json()

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 import numpy as np
 
 from flower_pca.base.errors import DataError, ProtocolError
-from flower_pca.core.kinds import Part, fault
+from flower_pca.core.kinds import Part, first_fault
 from flower_pca.core.stage import Arrays, Broadcast, Reply
 
 
@@ -17,7 +17,7 @@ class UnawaitedError(ProtocolError):
 
 def name_of(reply: Reply) -> str:
     """Return the name of a client in errors and logs: its number, with its site's name if it has sent one."""
-    return title(reply.client, reply.site)
+    return client_title(reply.client, reply.site)
 
 
 def declined_by(reply: Reply) -> str:
@@ -27,30 +27,30 @@ def declined_by(reply: Reply) -> str:
     return ""
 
 
-def title(client: int, site: str) -> str:
+def client_title(client: int, site: str) -> str:
     """Return the name of a client in messages: its number, with the name of its site in parentheses if not empty."""
     if site:
         return f"client {client} ({site})"
     return f"client {client}"
 
 
-def telling(parts: Mapping[str, Part]) -> list[str]:
+def names_showing_columns(parts: Mapping[str, Part]) -> list[str]:
     """Return the names of the arrays in an answer that show the number of columns by their length."""
     return [name for name, part in parts.items() if part.kind.by_column and part.open]
 
 
-def columns_of(telling: Iterable[str], arrays: Arrays, d: int | None) -> int:
+def columns_of(names: Iterable[str], arrays: Arrays, d: int | None) -> int:
     """Return the number of columns of a client's rows, or 0 if neither the answer nor the run determines it.
 
-    The arrays named in `telling` have one entry for each column.
+    The arrays named in `names` have one entry for each column.
     """
-    for name in telling:
+    for name in names:
         if np.ndim(arrays.get(name, 0.0)) == 1:
             return len(arrays[name])
     return d or 0
 
 
-def unusable(error: np.linalg.LinAlgError) -> DataError:
+def unusable_sums_error(error: np.linalg.LinAlgError) -> DataError:
     """Return the error for sums that LAPACK cannot decompose."""
     return DataError(
         f"LAPACK fails on the sums of a round ({error}), because their numbers are too large or too small. Rescale "
@@ -58,7 +58,7 @@ def unusable(error: np.linalg.LinAlgError) -> DataError:
     )
 
 
-def check(reply: Reply, sent: Broadcast, answered: Collection[int]) -> None:
+def check_first_reply(reply: Reply, sent: Broadcast, answered: Collection[int]) -> None:
     """Raise ProtocolError, naming the client, unless this is the client's first answer to the message `sent`."""
     if reply.client not in sent.addressees:
         raise UnawaitedError(
@@ -81,7 +81,7 @@ def check_arrays(reply: Reply, expected: Mapping[str, Part]) -> None:
             f"The answer of client {reply.client} has {got}, but should have {', '.join(sorted(expected))}. Install "
             "the same version of flower_pca everywhere."
         )
-    if wrong := fault(reply.arrays, expected):
+    if wrong := first_fault(reply.arrays, expected):
         name, rule, got = wrong
         raise ProtocolError(
             f"{name} in the answer of client {reply.client} must be {rule}, but {got}. Check the client's data."

@@ -10,7 +10,7 @@ A client is in one of four states. The last column shows when a state begins:
 | banned  | its answer was wrong, a rule of its node | no message, until it is    | it has a lasting failure          |
 |         | refuses the run, or it failed too often  | readmitted                 |                                   |
 
-A message goes to one of five audiences (`Call`):
+A message goes to one of five audiences (`Audience`):
 
 | call    | goes to these clients among those present                                        |
 | ------- | -------------------------------------------------------------------------------- |
@@ -67,7 +67,7 @@ _KEPT: Final = ("whole", "loss", "silent", "times", "why")
 _SAVED_SETS: Final = ("members", "unfit", "banned", "addressees", "contributors", "others")
 
 
-class Call(enum.Enum):
+class Audience(enum.Enum):
     """The audience of a message."""
 
     OPENING = "opening"
@@ -154,13 +154,13 @@ class Roll:
     silent: int = 0
     why: str = ""
 
-    def present(self, clients: Iterable[int]) -> tuple[int, ...]:
+    def present_clients(self, clients: Iterable[int]) -> tuple[int, ...]:
         """Return the clients that can be asked, in order. Raise NotEnoughNodes if there are too few."""
         here = tuple(client for client in clients if client not in self.banned)
         if len(here) < self.min_nodes:
             out = len(self.banned)
             got = f"{len(here)} {'is' if len(here) == 1 else 'are'} present" + (
-                f", and the run has excluded {out}{self.because}" if out else ""
+                f", and the run has excluded {out}{self.reason_in_words}" if out else ""
             )
             raise NotEnoughNodes(
                 f"The run needs {labels.count(self.min_nodes, 'client')}, but {got}. Start more clients, or lower "
@@ -169,26 +169,26 @@ class Roll:
         return here
 
     @property
-    def because(self) -> str:
+    def reason_in_words(self) -> str:
         """The reason of the first failure, as the end of a sentence, or "" if no client has failed."""
         if self.why:
             return f", the first because: {self.why.rstrip('.')}"
         return ""
 
-    def audience(self, call: Call, here: tuple[int, ...], *, number: int) -> tuple[int, ...]:
+    def addressees_of(self, call: Audience, present: tuple[int, ...], *, number: int) -> tuple[int, ...]:
         """Return the clients to which the next message is sent, or an empty tuple if no suitable client is present."""
         if self.awaited:
-            return tuple(client for client in here if client in self.awaited)
-        if call is Call.OPENING:
-            return here
-        if call in (Call.OPENED, Call.MEMBERS):
-            if self.members.issuperset(here):
-                return here
-            return tuple([client for client in here if client in self.members])
-        fit = tuple(client for client in here if client not in self.unfit)
-        if call is Call.SAMPLE and fit:
+            return tuple(client for client in present if client in self.awaited)
+        if call is Audience.OPENING:
+            return present
+        if call in (Audience.OPENED, Audience.MEMBERS):
+            if self.members.issuperset(present):
+                return present
+            return tuple([client for client in present if client in self.members])
+        fit = tuple(client for client in present if client not in self.unfit)
+        if call is Audience.SAMPLE and fit:
             size = max(1, round(self.fraction * len(fit)))
-            # The samples are consecutive parts of a random order of the clients. After `samples` messages, every client
+            # The samples are consecutive parts of a random order of the clients. After `times` messages, every client
             # was in equally many samples, and a new order is drawn.
             samples = len(fit) // math.gcd(len(fit), size)
             # The order depends only on seed and number. So a run that continues from a checkpoint asks the same
@@ -200,7 +200,7 @@ class Roll:
             return tuple(fit[i] for i in sorted(turn))
         return fit
 
-    def fail(self, banned: Collection[int], why: str) -> Roll:
+    def with_banned(self, banned: Collection[int], why: str) -> Roll:
         """Return the roll after these clients were banned. `why` is the reason of the first failure, or "".
 
         Raise NotEnoughNodes if the run needs all clients, and one of them is banned.
@@ -209,20 +209,20 @@ class Roll:
             return self
         failed = replace(self, banned=self.banned.union(banned), why=self.why or why)
         if self.everyone and failed.banned:
-            raise failed._incomplete(failed.banned)
+            raise failed._lost_columns_error(failed.banned)
         return failed
 
     def readmit(self, clients: Iterable[int]) -> Roll:
         """Return the roll in which these clients are no longer banned, because they have been restarted."""
         return replace(self, banned=self.banned.difference(clients))
 
-    def take(
+    def after_answers(
         self,
-        call: Call,
-        came: frozenset[int],
+        call: Audience,
+        answered: frozenset[int],
         *,
-        to: Iterable[int],
-        spare: bool = False,
+        addressees: Iterable[int],
+        may_miss: bool = False,
         unasked: frozenset[int] = _NOBODY,
         sampling: bool = False,
     ) -> tuple[Roll, Attendance]:
@@ -246,58 +246,64 @@ class Roll:
         sampling : bool
             Whether the stage allows rounds without some clients.
         """
-        if unasked and not sampling and (waiting := self._waiting(call, came, to=to, unasked=unasked)):
+        if (
+            unasked
+            and not sampling
+            and (waiting := self._waiting_for_unasked(call, answered, addressees=addressees, unasked=unasked))
+        ):
             return waiting, Attendance.AGAIN
         second = bool(self.awaited)
-        if call is Call.MEMBERS and self.members - came:
+        if call is Audience.MEMBERS and self.members - answered:
             if second or self.summed or self.members & self.banned:
-                return self.lose(), Attendance.LOST
-            return replace(self, came=came, awaited=self.members - came), Attendance.AGAIN
+                return self.after_loss(), Attendance.LOST
+            return replace(self, came=answered, awaited=self.members - answered), Attendance.AGAIN
         roll = self
-        if call in (Call.OPENING, Call.OPENED) and not second:
-            first = frozenset(to) if call is Call.OPENING else self.addressees
+        if call in (Audience.OPENING, Audience.OPENED) and not second:
+            first = frozenset(addressees) if call is Audience.OPENING else self.addressees
             # Banned clients are not asked again. Unfit clients are asked by the next opening.
             roll = replace(self, addressees=first - self.banned)
-            missing = roll.addressees - came
+            missing = roll.addressees - answered
             # If no client has answered, all clients are asked again, and the message counts as silent.
-            if came and missing and not self.summed:
-                return replace(roll, came=came, awaited=missing), Attendance.AGAIN
-        least = min(self.min_nodes, len(came.union(to) - unasked))
-        if len(came) < max(least, 1):
-            return roll._unheard(len(came), least), Attendance.AGAIN
-        return roll.complete(call, came, spare=spare, unasked=unasked), Attendance.COMPLETE
+            if answered and missing and not self.summed:
+                return replace(roll, came=answered, awaited=missing), Attendance.AGAIN
+        least = min(self.min_nodes, len(answered.union(addressees) - unasked))
+        if len(answered) < max(least, 1):
+            return roll._after_too_few_answers(len(answered), least), Attendance.AGAIN
+        return roll.after_complete_round(call, answered, may_miss=may_miss, unasked=unasked), Attendance.COMPLETE
 
-    def _waiting(self, call: Call, came: frozenset[int], *, to: Iterable[int], unasked: frozenset[int]) -> Roll | None:
+    def _waiting_for_unasked(
+        self, call: Audience, answered: frozenset[int], *, addressees: Iterable[int], unasked: frozenset[int]
+    ) -> Roll | None:
         """Return the roll that waits for clients that the caller has not asked yet.
 
         Return None if waiting is useless: answers come as sums, no client has answered, no unasked client is
         missing, or three messages in a row have brought no further answer.
         """
         roll = self
-        if call in (Call.OPENING, Call.OPENED) and not self.awaited:
-            first = frozenset(to) if call is Call.OPENING else self.addressees
+        if call in (Audience.OPENING, Audience.OPENED) and not self.awaited:
+            first = frozenset(addressees) if call is Audience.OPENING else self.addressees
             roll = replace(self, addressees=first - self.banned)
-        awaited = (self.awaited or frozenset(to)) - came - self.banned
-        silent = 0 if came > self.came else self.silent + 1
-        if self.summed or not came or not awaited & unasked or silent >= _MOST_SILENT:
+        awaited = (self.awaited or frozenset(addressees)) - answered - self.banned
+        silent = 0 if answered > self.came else self.silent + 1
+        if self.summed or not answered or not awaited & unasked or silent >= _MOST_SILENT:
             return None
-        return replace(roll, came=came, awaited=awaited, silent=silent)
+        return replace(roll, came=answered, awaited=awaited, silent=silent)
 
-    def complete(
-        self, call: Call, came: frozenset[int], *, spare: bool = False, unasked: frozenset[int] = _NOBODY
+    def after_complete_round(
+        self, call: Audience, answered: frozenset[int], *, may_miss: bool = False, unasked: frozenset[int] = _NOBODY
     ) -> Roll:
         """Return the roll after a complete message. `came` are the clients that have answered."""
-        members, unfit, contributors = self.members, self.unfit, self.contributors | came
-        if self.everyone and (gone := (self.members | self.addressees) - came):
-            raise self._incomplete(gone)
-        if call in (Call.OPENING, Call.OPENED):
-            members = contributors = came
-            unfit = _NOBODY if spare else self.addressees - came
-        whole = came == members or not self.opens
+        members, unfit, contributors = self.members, self.unfit, self.contributors | answered
+        if self.everyone and (gone := (self.members | self.addressees) - answered):
+            raise self._lost_columns_error(gone)
+        if call in (Audience.OPENING, Audience.OPENED):
+            members = contributors = answered
+            unfit = _NOBODY if may_miss else self.addressees - answered
+        whole = answered == members or not self.opens
         heard, chosen = _NOBODY, False
-        if call not in (Call.OPENING, Call.OPENED) and (unasked or self.heard):
-            heard, chosen = self.heard | came, unasked >= members - came
-        others, times = (_NOBODY, 0) if whole else (came, 1)
+        if call not in (Audience.OPENING, Audience.OPENED) and (unasked or self.heard):
+            heard, chosen = self.heard | answered, unasked >= members - answered
+        others, times = (_NOBODY, 0) if whole else (answered, 1)
         if others and others == self.others:
             times = self.times + 1
         same = (members, unfit, whole) == (self.members, self.unfit, self.whole) and contributors == self.contributors
@@ -309,7 +315,7 @@ class Roll:
         return replace(after, came=_NOBODY, awaited=_NOBODY, silent=0)
 
     @property
-    def samples(self) -> bool:
+    def takes_turns(self) -> bool:
         """Whether each round asks only some of the members, and the members take turns."""
         return self.fraction < 1.0 or (self.chosen and self.heard >= self.members)
 
@@ -319,28 +325,28 @@ class Roll:
 
         This does not apply to samples, which go to different clients each time.
         """
-        return not self.samples and self.times >= _SETTLED
+        return not self.takes_turns and self.times >= _SETTLED
 
-    def lose(self) -> Roll:
+    def after_loss(self) -> Roll:
         """Return the roll of a run that has lost a client on which its state depends."""
         return replace(self, came=_NOBODY, awaited=_NOBODY, loss=True)
 
-    def reopen(self) -> Roll:
+    def before_opening(self) -> Roll:
         """Return the roll before another opening, which makes new members."""
         return replace(self, came=_NOBODY, awaited=_NOBODY, loss=False, others=_NOBODY, times=0)
 
-    def has_changed(self, here: Iterable[int], *, counted: bool) -> bool:
+    def has_changed(self, present: Iterable[int], *, counted: bool) -> bool:
         """Return whether the present clients differ from the members, so that the latest round proves nothing.
 
         If `counted` is True, the last answer of an absent member still counts.
         """
-        now = frozenset(here)
+        now = frozenset(present)
         # A client that failed in the latest opening does not count as new. Otherwise the run would go back to the
         # opening each time it is about to end.
         joined = now - self.unfit - self.members
         gone = self.members - now
         # Samples leave out members on purpose, so missing members do not count then.
-        missed = not self.samples and not counted
+        missed = not self.takes_turns and not counted
         return bool(joined) or (not self.whole and (bool(gone) or missed))
 
     def to_json(self) -> dict[str, Any]:
@@ -355,7 +361,7 @@ class Roll:
         """Return the roll that `to_json` has stored, with the rules of this roll."""
 
         def clients(name: str) -> frozenset[int]:
-            return frozenset(files.unpack(tuple[int, ...], header[name], {}))
+            return frozenset(files.unpack_value(tuple[int, ...], header[name], {}))
 
         return replace(
             self,
@@ -366,17 +372,17 @@ class Roll:
             contributors=clients("contributors"),
             came=_NOBODY,
             awaited=_NOBODY,
-            whole=files.unpack(bool, header["whole"], {}),
+            whole=files.unpack_value(bool, header["whole"], {}),
             others=clients("others"),
-            times=files.unpack(int, header["times"], {}),
-            loss=files.unpack(bool, header["loss"], {}),
-            silent=files.unpack(int, header["silent"], {}),
-            why=files.unpack(str, header["why"], {}),
+            times=files.unpack_value(int, header["times"], {}),
+            loss=files.unpack_value(bool, header["loss"], {}),
+            silent=files.unpack_value(int, header["silent"], {}),
+            why=files.unpack_value(str, header["why"], {}),
         )
 
-    def _incomplete(self, gone: Iterable[int]) -> NotEnoughNodes:
+    def _lost_columns_error(self, lost: Iterable[int]) -> NotEnoughNodes:
         """Return the error for lost clients whose columns no other client has."""
-        got = f"no usable answer from {', '.join(f'client {i}' for i in sorted(gone))}"
+        got = f"no usable answer from {', '.join(f'client {i}' for i in sorted(lost))}"
         if self.why:
             got = f"{got}: {self.why.rstrip('.')}"
         return NotEnoughNodes(
@@ -384,11 +390,11 @@ class Roll:
             "party, and start the run again."
         )
 
-    def _unheard(self, count: int, least: int) -> Roll:
+    def _after_too_few_answers(self, count: int, least: int) -> Roll:
         """Return the roll after a message that too few clients have answered. Raise NotEnoughNodes the third time."""
         silent = self.silent + 1
         if silent >= _MOST_SILENT:
-            got = f"{count or 'none'} in {silent} successive rounds{self.because}"
+            got = f"{count or 'none'} in {silent} successive rounds{self.reason_in_words}"
             raise NotEnoughNodes(
                 f"A message needs {labels.count(max(least, 1), 'usable answer')}, but got {got}. Look at the logs of "
                 "these clients."

@@ -20,7 +20,7 @@ its messages. The run updates the position and the roll:
 | `advance`, if a client is gone for good       |                           | LOST                               |
 
 Masks drive a run in the same way. In addition, they read from `position` the contents and the size of an
-answer, and whether sums suffice. They also call `settle`, `write_off` and `mark_loss`.
+answer, and whether sums suffice. They also call `settled_message`, `write_off` and `mark_loss`.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from flower_pca.base.options import option
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.layer import Layer, is_binding
 from flower_pca.core.model import Model, Result, ResultClass
-from flower_pca.core.position import NEWEST, Position, Role, in_brief
-from flower_pca.core.replies import unusable
+from flower_pca.core.position import NEWEST, Position, Role, shortened_history
+from flower_pca.core.replies import unusable_sums_error
 from flower_pca.core.roll import Attendance, Roll
 from flower_pca.core.stage import Broadcast, Failure, NeedsColumnCount, Reply, Stage, Sum
-from flower_pca.core.tally import Tally
+from flower_pca.core.tally import AnswerCollector
 from flower_pca.names.columns import Heading
 
 LAYOUT: Final = 17  # version of the layout of checkpoints, increased by every change of the layout
@@ -116,7 +116,7 @@ class Run:
 
     def estimate(self) -> Array | None:
         """Return the basis that the run would return if it ended now, or None before the first basis."""
-        return self.position.estimate(whole=self._whole)
+        return self.position.estimate(is_complete=self._is_round_complete)
 
     def pending(self, present: Iterable[int]) -> Broadcast | None:
         """Return the message to send now, or None at the end of the run.
@@ -126,34 +126,37 @@ class Run:
         """
         if self.position.is_finished:
             return None
-        here, fraction = self.roll.present(present), self.roll.fraction
+        here, fraction = self.roll.present_clients(present), self.roll.fraction
         while not (now := self.position).is_finished:
-            if self.roll.loss and (former := now.outlive(self.layers, whole=self._whole)) is not None:
-                self.position, self.roll = former, self.roll.reopen()
+            if (
+                self.roll.loss
+                and (former := now.with_result_kept(self.layers, is_complete=self._is_round_complete)) is not None
+            ):
+                self.position, self.roll = former, self.roll.before_opening()
             elif self.roll.loss:
                 for layer in self.layers:
-                    layer.reopen()
-                self.position = now.restart(self.roll, whole=self._whole)
-                self.roll = self.roll.reopen()
+                    layer.require_reopening()
+                self.position = now.at_restart(self.roll, is_complete=self._is_round_complete)
+                self.roll = self.roll.before_opening()
             elif (status := now.stage.status(now.state)) is not None:
-                self.position = now.leave(status, here, self.roll, self.layers)
-            elif (other := now.reconsider(whole=self._whole)) is not now:
+                self.position = now.at_next_stage(status, here, self.roll, self.layers)
+            elif (other := now.reconsider(is_complete=self._is_round_complete)) is not now:
                 self.position = other
-            elif to := self.roll.audience(
-                now.call(fraction=fraction),
+            elif to := self.roll.addressees_of(
+                now.audience(fraction=fraction),
                 here,
                 # Counting messages reads the whole history, so they are counted only if samples need the number.
                 number=len(self.history.of(now.stage.name)) if fraction < 1.0 else 0,
             ):
-                self._sent, self._began = self._message(to), time.perf_counter()
+                self._sent, self._began = self._message_to(to), time.perf_counter()
                 return self._sent
-            elif self.roll.awaited and now.opening:
+            elif self.roll.awaited and now.is_opening:
                 # The clients that have not answered the message cannot be asked again.
                 came = self.roll.came
-                self.roll = self.roll.complete(now.call(fraction=fraction), came)
-                self._complete(self._total, came)
+                self.roll = self.roll.after_complete_round(now.audience(fraction=fraction), came)
+                self._complete_round(self._total, came)
             else:
-                self.roll = self.roll.lose()
+                self.roll = self.roll.after_loss()
         return None
 
     def advance(self, replies: Iterable[Reply | Sum | Failure]) -> Round:
@@ -165,8 +168,8 @@ class Run:
         if (sent := self._sent) is None:
             raise RuntimeError("No message is waiting for answers. Call pending() before advance().")
         now = self.position
-        call = now.call(fraction=self.roll.fraction)
-        tally = Tally(now.stage, now.state, sent, now.model, layers=self.layers)
+        call = now.audience(fraction=self.roll.fraction)
+        tally = AnswerCollector(now.stage, now.state, sent, now.model, layers=self.layers)
         if self.roll.awaited:
             tally.resume(self._total, self.roll.came)
         got = tally.collect(replies)
@@ -176,27 +179,27 @@ class Run:
         # Clients are banned before the roll processes the answers, because the run is lost if a member is banned, and
         # must not wait for this member.
         if got.failures or got.banned:
-            self.roll = self.roll.fail(got.banned, got.why)
+            self.roll = self.roll.with_banned(got.banned, got.why)
         # Under masks, an opening asks each client only once. A client that missed it is asked by the next opening.
         spare = now.model.summed and now.model.restarts == 0
-        unasked, sampling = got.unasked, now.samples
+        unasked, sampling = got.unasked, now.may_sample
         if unasked and sampling:
-            got = got.of_sample()
-        self.roll, attendance = self.roll.take(
-            call, got.answered, to=sent.to, spare=spare, unasked=unasked, sampling=sampling
+            got = got.for_sample()
+        self.roll, attendance = self.roll.after_answers(
+            call, got.answered, addressees=sent.to, may_miss=spare, unasked=unasked, sampling=sampling
         )
         self._total = got.total if attendance is Attendance.AGAIN else None
         metrics: dict[str, float] = {}
         if attendance is Attendance.COMPLETE:
             try:
-                self._complete(got.total, got.answered)
+                self._complete_round(got.total, got.answered)
                 # The metrics belong to the state of this stage, so they are read before the position changes.
                 metrics = now.stage.metrics(self.position.state)
                 # After the last message, the run ends without another call of `pending`, because clients may leave.
-                if (status := self.position.over) is not None:
-                    self.position = self.position.leave(status, (), self.roll, self.layers)
+                if (status := self.position.final_status) is not None:
+                    self.position = self.position.at_next_stage(status, (), self.roll, self.layers)
             except np.linalg.LinAlgError as error:
-                raise unusable(error) from error
+                raise unusable_sums_error(error) from error
         record = got.record(sent, seconds=time.perf_counter() - self._began, metrics=metrics)
         self.history, self._sent = self.history.add(record), None
         return record
@@ -207,7 +210,7 @@ class Run:
 
     def skip(self) -> None:
         """Skip the pending message of a stage after the closing. The stage's figure is then missing from the result."""
-        self.position, self.roll = self.position.skip(), self.roll.reopen()
+        self.position, self.roll = self.position.without_stage(), self.roll.before_opening()
         self._total = self._sent = None
 
     def result(self) -> Result:
@@ -222,7 +225,7 @@ class Run:
             return self.result()
         if not isinstance(state := self.position.state, Recorder) or not state.record:
             return None
-        return self._result_of(replace(self.position.model_now(whole=True), left=state.figures()))
+        return self._result_of(replace(self.position.current_model(is_complete=True), left=state.figures()))
 
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
         """Return the header and arrays from which a new run with the same arguments can continue.
@@ -230,7 +233,7 @@ class Run:
         With `steps`, the arrays include the steps of a tracker. Otherwise, a `files.Trail` stores the steps.
         """
         arrays: dict[str, Array] = {}
-        state, history = self.position.state, in_brief(self.history)
+        state, history = self.position.state, shortened_history(self.history)
         if steps and isinstance(state, Recorder) and state.record:
             arrays["steps"] = state.lines(len(state.record))
         header = {"layout": LAYOUT, "run": self._identity(), "config": self._config, "history": history}
@@ -244,7 +247,7 @@ class Run:
         if header.get("layout") != LAYOUT:
             raise ConfigError("The checkpoint was written by an earlier version. Delete it, and start the run again.")
         if header["run"] != (run := self._identity()):
-            others = _others(header["config"], self._config) or _others(header["run"], run)
+            others = _different_settings(header["config"], self._config) or _different_settings(header["run"], run)
             raise ConfigError(
                 f"The checkpoint belongs to another run, with {', '.join(others)}. Repeat that run's arguments, or "
                 "choose another checkpoint."
@@ -253,9 +256,9 @@ class Run:
         if isinstance(there.state, Recorder):
             # The number of steps does not identify a run, because a run may continue to more steps.
             model = replace(there.model, steps=self.position.model.steps)
-            state, steps = there.state.until(model.steps), arrays.get("steps")
+            state, steps = there.state.with_last_step(model.steps), arrays.get("steps")
             if steps is not None:
-                state = state.recall(steps)
+                state = state.with_steps(steps)
             there = replace(there, state=state, model=model)
         self.history = replace(History.from_json(header["history"]), limit=self.history.limit)
         self.position, self.roll = there, self.roll.restore(header["roll"])
@@ -266,10 +269,10 @@ class Run:
     @property
     def deviation_of_one(self) -> float:
         """The standard deviation of the noise that each client adds to its answer, or 0."""
-        opening = self.position.opening
+        opening = self.position.is_opening
         return max((layer.deviation_of_one(opening=opening) for layer in self.layers), default=0.0)
 
-    def settle(self, *, heading: Heading, needed: int) -> Broadcast:
+    def settled_message(self, *, heading: Heading, needed: int) -> Broadcast:
         """Return the pending message, completed for clients with the columns of `heading`.
 
         A masked sum needs the answers of `needed` clients.
@@ -278,13 +281,13 @@ class Run:
         self.position = self.position.with_heading(heading if heading.count else None)
         state = self.position.state
         if isinstance(state, NeedsColumnCount):
-            state = state.of_columns(heading.count)
-        self.layers = tuple(layer.divide(needed) for layer in self.layers)
+            state = state.with_column_count(heading.count)
+        self.layers = tuple(layer.divide_noise(needed) for layer in self.layers)
         # The layers are informed first, because a private opening must know how many clients share its noise.
         for layer in self.layers:
-            state = layer.inform(state)
+            state = layer.complete_state(state)
         self.position = replace(self.position, state=state)
-        self._sent = self._message(self._sent.to)
+        self._sent = self._message_to(self._sent.to)
         return self._sent
 
     def mark_loss(self) -> None:
@@ -302,7 +305,7 @@ class Run:
         assert self._sent is not None
         left, allowed = list[Layer](), self.algorithm
         for layer in self.layers:
-            layer, allowed = layer.write_off(self._sent.stage, allowed, why)
+            layer, allowed = layer.after_lost_sum(self._sent.stage, allowed, why)
             left.append(layer)
         before = self.position.stages
         stages = tuple(allowed if stage is self.algorithm else stage for stage in before)
@@ -333,18 +336,18 @@ class Run:
         }
 
     @property
-    def _whole(self) -> bool:
+    def _is_round_complete(self) -> bool:
         """Whether the latest round counts as complete. With a privacy budget, every round does."""
         return self.roll.whole or any(map(is_binding, self.layers))
 
-    def _message(self, to: tuple[int, ...]) -> Broadcast:
+    def _message_to(self, clients: tuple[int, ...]) -> Broadcast:
         """Return the pending message for these clients, with all layers applied."""
         now = self.position
-        model, stage, opening = now.model, now.stage, now.opening
+        model, stage, opening = now.model, now.stage, now.is_opening
         # An opening uses raw rows, or rows scaled by public ranges, because it asks for the statistics of the frame.
         frame = replace(model.public, own=model.missing == "local_mean") if opening else model.frame
         own = stage.personal(now.state)
-        personal = {client: own[client] for client in to if client in own}
+        personal = {client: own[client] for client in clients if client in own}
         arrays = stage.broadcast(now.state)
         frame = frame.with_names(model.wanted, model.split)
         if frame.covariates is not model.covariates and frame.covariates is None:
@@ -354,25 +357,25 @@ class Run:
             self.history.count,
             arrays,
             frame,
-            to,
+            clients,
             personal,
             rounding_allowed=stage.rounding_allowed(now.state),
         )
         for layer in self.layers:
-            message = layer.ask(message, model, opening=opening)
+            message = layer.change_message(message, model, opening=opening)
         return message
 
-    def _complete(self, total: Any, came: frozenset[int]) -> None:
+    def _complete_round(self, total: Any, answered: frozenset[int]) -> None:
         """Pass a completed round to the stage."""
-        self.position = self.position.take(total, came)
+        self.position = self.position.after_answers(total, answered)
         if self.roll.summed and not self.roll.whole and not self.position.sums_suffice:
             # The stage needs individual answers to continue without some clients, but it has only a sum.
-            self.roll = self.roll.lose()
-        elif self.roll.has_settled and self.position.gains_by_opening and not any(map(is_binding, self.layers)):
+            self.roll = self.roll.after_loss()
+        elif self.roll.has_settled and self.position.may_repeat_opening and not any(map(is_binding, self.layers)):
             # Mean and totals still belong to the members, so further rounds with other clients would be wasted.
-            self.roll = self.roll.lose()
+            self.roll = self.roll.after_loss()
 
 
-def _others(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def _different_settings(earlier: Mapping[str, Any], present: Mapping[str, Any]) -> list[str]:
     """Return the settings of an earlier run that differ from the present settings, with their earlier values."""
-    return [option(name, value) for name, value in before.items() if now.get(name) != value]
+    return [option(name, value) for name, value in earlier.items() if present.get(name) != value]

@@ -26,11 +26,11 @@ from typing import Any, ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar, 
 
 import numpy as np
 
-from flower_pca.base.errors import ProtocolError, harmless
+from flower_pca.base.errors import ProtocolError, safe_for_log
 from flower_pca.base.history import ANSWERED, Status
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief
-from flower_pca.core.kinds import BLOCK, Ask, Kind, Part
+from flower_pca.core.kinds import BLOCK, ArrayRule, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.names.columns import Heading
 from flower_pca.rows.frame import Frame
@@ -58,7 +58,7 @@ class NeedsColumnCount(Protocol):
     Under masks, the number comes from the set-up of the masks.
     """
 
-    def of_columns(self, columns: int) -> Any:
+    def with_column_count(self, columns: int) -> Any:
         """Return the state for this number of columns, which all clients have."""
 
 
@@ -67,7 +67,7 @@ class AsksAllClients(Protocol):
     """The state of a stage that asks all clients in some rounds, even if other rounds ask only a fraction of them."""
 
     @property
-    def everyone(self) -> bool:
+    def asks_all_clients(self) -> bool:
         """Whether the next round asks all clients."""
 
 
@@ -140,7 +140,7 @@ class Broadcast:
     @property
     def nbytes(self) -> int:
         """The total number of bytes that are sent to all these clients."""
-        common = self.size(self.arrays | self.frame.arrays) + self.frame.length
+        common = self.size(self.arrays | self.frame.arrays) + self.frame.bytes_of_names
         layers = sum(map(nbytes, self.layers.values()))
         personal = sum(map(nbytes, self.personal.values()))
         return len(self.to) * (common + layers) + personal
@@ -219,13 +219,13 @@ class Failure:
     traffic: Traffic | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "reason", harmless(self.reason))
+        object.__setattr__(self, "reason", safe_for_log(self.reason))
 
 
 AnswerT = TypeVar("AnswerT", bound=Reply | Sum | Failure)
 
 
-def carried(answer: AnswerT, traffic: Traffic) -> AnswerT:
+def with_traffic(answer: AnswerT, traffic: Traffic) -> AnswerT:
     """Return a copy of an answer, with its traffic added."""
     found = copy.copy(answer)
     object.__setattr__(found, "traffic", traffic)  # `replace` would process the reason a second time.
@@ -233,7 +233,7 @@ def carried(answer: AnswerT, traffic: Traffic) -> AnswerT:
 
 
 @dataclass
-class Meter:
+class TrafficMeter:
     """A counter of the bytes of a message and its answers. It uses the figures from the transport if they are known."""
 
     _down: int | None = None
@@ -318,7 +318,7 @@ class Stage(ABC, Generic[S]):
     """
 
     name: ClassVar[str]
-    asks: ClassVar[Mapping[str, Ask]] = {}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {}
     State: ClassVar[type]
     fixed_set: ClassVar[bool] = False
     bounded: ClassVar[bool] = False
@@ -389,8 +389,8 @@ class Stage(ABC, Generic[S]):
         """Return the model with the results of the stage added."""
 
     def merging(self, state: S) -> Merge:
-        """Return the function that merges the answers of the next round: `add`, `stack` or another function."""
-        return add
+        """Return the function that merges the answers of the next round, such as `add_answer` or `stack_answer`."""
+        return add_answer
 
     def bounds(self, state: S, model: Model) -> Mapping[str, Array | float]:
         """Return a bound on the entries of each array of an answer, or 0 if no bound is known.
@@ -399,7 +399,7 @@ class Stage(ABC, Generic[S]):
         answer. A client does not send an answer that exceeds its bound.
         """
         parts = self.parts(self.broadcast(state), model.d or None)
-        return {name: _bound(part.kind, model) for name, part in parts.items()}
+        return {name: _bound_for_kind(part.kind, model) for name, part in parts.items()}
 
     def inspect(self, state: S, reply: Arrays) -> None:
         """Raise ProtocolError if a reply with correct names and shapes has impossible values."""
@@ -445,7 +445,7 @@ class Stage(ABC, Generic[S]):
 class AsksForProduct:
     """A base class with the client's part of stages whose message is a block Z and whose answer is the product C Z."""
 
-    asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {"Z": BLOCK}
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
@@ -458,14 +458,14 @@ class AsksForProduct:
         return {"Y": data.matmat(arrays["Z"])}, memory
 
 
-def end_if(answered: bool) -> Status | None:
+def status_when(answered: bool) -> Status | None:
     """Return the status of a stage if all its messages have been answered, or None if the stage continues."""
     if answered:
         return ANSWERED
     return None
 
 
-def _bound(kind: Kind, model: Model) -> float:
+def _bound_for_kind(kind: Kind, model: Model) -> float:
     """Return a bound on the entries of an answer of this kind, which holds for every client."""
     if kind.counts_rows:
         return MOST_ROWS
@@ -476,7 +476,7 @@ def _bound(kind: Kind, model: Model) -> float:
     return MARGIN * max(model.trace, float(model.n))
 
 
-def add(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
+def add_answer(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
     """Return the sum of the total and a client's answer, in double precision.
 
     Raise ProtocolError if their shapes differ.
@@ -496,7 +496,7 @@ def add(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
     return total
 
 
-def stack(total: Stack | None, client: int, reply: Arrays) -> Stack:
+def stack_answer(total: Stack | None, client: int, reply: Arrays) -> Stack:
     """Return the total with one more answer. The total holds the individual answers by client, in order of arrival."""
     if total is None:
         return {client: reply}

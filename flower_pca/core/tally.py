@@ -4,7 +4,7 @@ Each answer is checked and merged at once. The checks concern the client, the ar
 size relative to the client's rows, and the values that the stage expects. Memory does not grow with the
 number of clients, except for two columns of each client in the opening. A wrong answer is recorded as a
 failure with a reason and raises no exception, and the run continues with the other clients. The result
-is a `Reduction`, which holds the sum and the failures.
+is a `MergedAnswers`, which holds the sum and the failures.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from typing import Any
 
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.history import Round
-from flower_pca.core.claims import Judge
+from flower_pca.core.claims import AnswerChecker
 from flower_pca.core.kinds import Part
 from flower_pca.core.layer import Layer
 from flower_pca.core.model import Model
 from flower_pca.core.replies import (
     UnawaitedError,
-    check,
     check_arrays,
+    check_first_reply,
+    client_title,
     columns_of,
     declined_by,
     name_of,
-    telling,
-    title,
+    names_showing_columns,
 )
-from flower_pca.core.stage import Broadcast, Failure, Meter, Reply, Stage, Sum
+from flower_pca.core.stage import Broadcast, Failure, Reply, Stage, Sum, TrafficMeter
 from flower_pca.names.columns import Heading
 
 
 @dataclass(frozen=True)
-class Reduction:
+class MergedAnswers:
     """The merged answers to one message, and the clients that answered, failed or were not asked.
 
     Attributes
@@ -64,7 +64,7 @@ class Reduction:
     total: Any
     answered: frozenset[int]
     count: int
-    meter: Meter
+    meter: TrafficMeter
     failures: dict[str, str]
     banned: frozenset[int]
     heading: Heading | None = None
@@ -77,7 +77,7 @@ class Reduction:
         """The reason of the first failure, or ""."""
         return next(iter(self.failures.values()), "")
 
-    def of_sample(self) -> Reduction:
+    def for_sample(self) -> MergedAnswers:
         """Return the reduction for a round that may leave clients out, so that unasked clients are not failures."""
         failures = {client: why for client, why in self.failures.items() if int(client) not in self.unasked}
         return replace(self, failures=failures)
@@ -99,7 +99,7 @@ class Reduction:
         )
 
 
-class Tally:
+class AnswerCollector:
     """A collector of the answers to one message. It checks each answer, passes it through the layers, and merges it.
 
     As long as the columns of the run are unknown, the moments in each answer show the number of columns, and
@@ -132,9 +132,9 @@ class Tally:
         self._model = model
         self._d, self._heading = model.d or None, model.heading
         # The model has no claims if answers are noisy or summed, or if all clients are trusted.
-        self._judge: Judge | None = None
+        self._judge: AnswerChecker | None = None
         if model.claims:
-            self._judge = Judge(stage, state, model)
+            self._judge = AnswerChecker(stage, state, model)
         self._merge = stage.merging(state)
         self._common: Mapping[str, Part] = {}
         # As long as the run does not know its number of columns, this dictionary holds the parts of an answer for each
@@ -144,8 +144,8 @@ class Tally:
             self._common = stage.parts(sent.arrays, self._d)
         self._telling: list[str] = []
         if self._d is None:
-            self._telling = telling(self._common)
-        self._groups: dict[tuple[int, str], _SameColumns] = {}
+            self._telling = names_showing_columns(self._common)
+        self._groups: dict[tuple[int, str], _AnswersWithSameColumns] = {}
         # If the message is repeated, these clients have already answered it.
         self._before: frozenset[int] = frozenset()
         self._answered: set[int] = set()
@@ -154,34 +154,34 @@ class Tally:
         self._notes: dict[str, str] = {}
         self._banned: set[int] = set()
         self._unasked: set[int] = set()
-        self._meter, self._declined = Meter(), ""
+        self._meter, self._declined = TrafficMeter(), ""
 
     def resume(self, total: Any, answered: frozenset[int]) -> None:
         """Continue with the merged answers of clients that have answered an earlier copy of the message."""
         self._before, self._answered = answered, set(answered)
         if total is not None:
             columns = columns_of(self._telling, total, self._d)
-            self._groups[columns, ""] = _SameColumns(total, list(answered))
+            self._groups[columns, ""] = _AnswersWithSameColumns(total, list(answered))
 
-    def collect(self, replies: Iterable[Reply | Sum | Failure]) -> Reduction:
+    def collect(self, replies: Iterable[Reply | Sum | Failure]) -> MergedAnswers:
         """Process the answers in order, and return the merged answers and the clients without a usable answer."""
         for position, reply in enumerate(replies):
             if isinstance(reply, Sum):
-                self._add(reply)
+                self._add_sum(reply)
             elif isinstance(reply, Reply):
-                self._check_in(reply, position)
+                self._process_reply(reply, position)
             else:
                 self._meter.count(reply, 0)
-                self._leave_out(reply)
+                self._record_failure(reply)
             del reply  # The answer is merged, so it must not stay in memory until the next answer arrives.
-        best = self._vote()
+        best = self._majority_answers()
         total = best.total
         answered = (self._answered - self._banned) | self._summed
         count = len(answered - self._before)
         if count:
             for layer in self._layers:
-                total = layer.open(total, number=self._sent.number, position=None)
-        return Reduction(
+                total = layer.open_answer(total, number=self._sent.number, position=None)
+        return MergedAnswers(
             total,
             frozenset(answered),
             count,
@@ -194,10 +194,10 @@ class Tally:
             frozenset(self._unasked),
         )
 
-    def _add(self, reply: Sum) -> None:
+    def _add_sum(self, reply: Sum) -> None:
         """Add a sum of answers. The code that made the sum has already checked its arrays."""
         columns = columns_of(self._telling, reply.arrays, self._d)
-        group = self._groups.setdefault((columns, ""), _SameColumns())
+        group = self._groups.setdefault((columns, ""), _AnswersWithSameColumns())
         group.total = self._merge(group.total, reply.clients[0], reply.arrays)
         group.clients.extend(reply.clients)
         self._meter.count(reply, 0)
@@ -205,14 +205,14 @@ class Tally:
         self._summed.update(reply.clients)
         self._declined = self._declined or reply.declined
 
-    def _check_in(self, reply: Reply, position: int) -> None:
+    def _process_reply(self, reply: Reply, position: int) -> None:
         """Process one client's answer. If the answer is wrong, record it as a failure, and raise no error."""
         # Refused answers also count as traffic.
         self._meter.count(reply, self._sent.size(reply.arrays))
         try:
             self._accept(reply, position)
         except ProtocolError as error:
-            self._leave_out(Failure(reply.client, str(error), lasting=not isinstance(error, UnawaitedError)))
+            self._record_failure(Failure(reply.client, str(error), lasting=not isinstance(error, UnawaitedError)))
             return
         self._answered.add(reply.client)
         if reply.declines and not self._declined:
@@ -224,10 +224,10 @@ class Tally:
             )
 
     def _accept(self, reply: Reply, position: int) -> None:
-        check(reply, self._sent, self._answered)
+        check_first_reply(reply, self._sent, self._answered)
         known = self._heading
         # Headings are compared before shapes, because an error about headings names the column that differs.
-        if known is not None and reply.heading is not None and not reply.heading.like(known):
+        if known is not None and reply.heading is not None and not reply.heading.has_same_columns(known):
             raise reply.heading.mismatch(name_of(reply), known).error(ProtocolError)
         columns = columns_of(self._telling, reply.arrays, self._d) if self._telling else self._d or 0
         message, parts = self._sent.arrays, self._common
@@ -245,37 +245,37 @@ class Tally:
         self._stage.inspect(self._state, reply.arrays)
         arrays = reply.arrays
         for layer in self._layers:
-            arrays = layer.open(arrays, number=self._sent.number, position=position)
-            arrays = layer.count(arrays, reply.client, self._model)
+            arrays = layer.open_answer(arrays, number=self._sent.number, position=position)
+            arrays = layer.weigh_answer(arrays, reply.client, self._model)
         # As long as the columns are unknown, the clients vote on them. If only the number of columns is known, the run
         # takes the names from the first client that has names.
         voted = self._d is None and columns > 0 and known is None
         digest = reply.heading.digest if voted and reply.heading is not None else ""
-        group = self._groups.get((columns, digest)) or _SameColumns()
-        group.hear(self._merge(group.total, reply.client, arrays), reply)
+        group = self._groups.get((columns, digest)) or _AnswersWithSameColumns()
+        group.add_reply(self._merge(group.total, reply.client, arrays), reply)
         # The group is stored after the merge, because an answer that cannot be added must not leave an empty group.
         self._groups[columns, digest] = group
         if not voted:
             self._heading = known or reply.heading
 
-    def _leave_out(self, failure: Failure) -> None:
+    def _record_failure(self, failure: Failure) -> None:
         self._failures[str(failure.client)] = failure.reason
         if failure.lasting:
             self._banned.add(failure.client)
         if failure.unasked:
             self._unasked.add(failure.client)
 
-    def _vote(self) -> _SameColumns:
+    def _majority_answers(self) -> _AnswersWithSameColumns:
         """Return the answers with the columns of most clients, and exclude the other clients for good."""
         if not self._groups:
-            return _SameColumns()
+            return _AnswersWithSameColumns()
         if len(self._groups) == 1:
             return self._groups.popitem()[1]
         most = max(self._groups, key=lambda kind: len(self._groups[kind].clients))
         best = self._groups.pop(most)
         for kind, group in self._groups.items():
             for client in group.clients:
-                who = title(client, group.sites.get(client, ""))
+                who = client_title(client, group.sites.get(client, ""))
                 odd = group.header(kind).mismatch(who, best.header(most))
                 self._failures[str(client)] = str(odd)
                 self._banned.add(client)
@@ -283,7 +283,7 @@ class Tally:
 
 
 @dataclass
-class _SameColumns:
+class _AnswersWithSameColumns:
     """The merged answers from clients with the same columns, and these clients."""
 
     total: Any = None
@@ -291,10 +291,10 @@ class _SameColumns:
     heading: Heading | None = None
     sites: dict[int, str] = field(default_factory=dict)
 
-    def hear(self, total: Any, reply: Reply) -> None:
+    def add_reply(self, total: Any, reply: Reply) -> None:
         self.total = total
         self.clients.append(reply.client)
-        self.heading = reply.heading if self.heading is None else self.heading.fuller(reply.heading)
+        self.heading = reply.heading if self.heading is None else self.heading.with_names_from(reply.heading)
         if reply.site:
             self.sites[reply.client] = reply.site
 

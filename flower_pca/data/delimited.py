@@ -26,12 +26,12 @@ from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.blocks import source
 from flower_pca.blocks.source import Stored
-from flower_pca.data.dialect import SAMPLE, Cells, Marks, check_marks, find_separator, separator_above
-from flower_pca.data.first_line import require_clear
-from flower_pca.data.gaps import Gaps, emptied
-from flower_pca.data.reading import HELD, Unchanged, chosen, reading, with_ids
-from flower_pca.data.text import option, text_of
-from flower_pca.names.columns import among, no_numbers
+from flower_pca.data.dialect import SAMPLE, CellRules, DecimalEvidence, check_marks, find_separator, separator_above
+from flower_pca.data.first_line import require_clear_header
+from flower_pca.data.gaps import GapCodes, with_gaps_as_nan
+from flower_pca.data.reading import HELD, UnchangedFile, chosen_columns, reading_file, with_id_column
+from flower_pca.data.text import advice_on_options, open_text
+from flower_pca.names.columns import among_numbers, unusable_columns_error
 from flower_pca.names.origin import Origin
 from flower_pca.names.table import Table
 
@@ -44,7 +44,7 @@ _MARKED: Final = 2**16
 
 
 @dataclass
-class Sheet:
+class TextTable:
     """A text file as a sequence of records, with the rules for splitting its lines into cells.
 
     Attributes
@@ -69,14 +69,14 @@ class Sheet:
 
     file: Path
     encoding: str | None
-    cells: Cells
+    cells: CellRules
     above: int = 0
     header: bool = False
     width: int = 0
     words: Sequence[frozenset[str]] = ()
     tail: list[int] = field(default_factory=list)
 
-    def at(self, place: int) -> Cells:
+    def cells_of_column(self, place: int) -> CellRules:
         """Return the rules for reading the cells of the column at this position."""
         if not self.words or not self.words[place]:
             return self.cells
@@ -133,9 +133,9 @@ class Sheet:
             place=str(self.file),
         )
 
-    def line(self, row: int) -> int:
+    def line_of_row(self, row: int) -> int:
         """Return the number of the line on which a row begins."""
-        with text_of(self.file, self.encoding) as lines:
+        with open_text(self.file, self.encoding) as lines:
             return next(itertools.islice(self.rows(lines), row, None))[0]
 
 
@@ -186,37 +186,40 @@ def csv(
         Values that stand for a missing value, in addition to empty cells and NA: a list such as [".", "?", -999], or
         one list per column, such as {"age": [-999], "lab_*": ["."]}.
     """
-    without = Gaps.of(gaps)
+    without = GapCodes.from_option(gaps)
     check_marks(sep, decimal, thousands)
     checks.choice("header", header, (True, False, None))
-    with reading(path, "text with commas") as file, text_of(file, encoding) as lines, _short_cells(file, lines):
-        sheet = _sheet(file, lines, encoding, sep, decimal, thousands)
+    with reading_file(path, "text with commas") as file, open_text(file, encoding) as lines, _short_cells(file, lines):
+        sheet = _text_table(file, lines, encoding, sep, decimal, thousands)
         first, guessed = _first_line(sheet, lines, header)
-        names = [labels.clean(cell) for cell in first] if sheet.header else [str(j + 1) for j in range(len(first))]
-        beside = with_ids(beside, ids)
-        features, apart, words = chosen(file, names, columns, beside) if first else ((), (), {})
+        names = [labels.clean_name(cell) for cell in first] if sheet.header else [str(j + 1) for j in range(len(first))]
+        beside = with_id_column(beside, ids)
+        features, apart, words = chosen_columns(file, names, columns, beside) if first else ((), (), {})
         place = {name: j for j, name in reversed([*enumerate(names)])}  # If a name occurs twice, the first one counts.
         sheet.words = [without.words(name) for name in names]
         if decimal is None and thousands not in (".", ","):
             sheet.cells = _with_decimal_mark(sheet, lines, [place[name] for name in features], names, thousands)
-        values = _labels(sheet, lines, {name: place[name] for name in apart}, whole=features == tuple(names))
-        rows = _numbers(sheet, lines, [place[name] for name in features])
+        values = _label_columns(sheet, lines, {name: place[name] for name in apart}, whole=features == tuple(names))
+        rows = _numeric_rows(sheet, lines, [place[name] for name in features])
         if rows is None:
             text = _text_columns(sheet, lines, [(place[name], name) for name in features])
             usable = tuple(name for name in features if name not in text)
             if columns is not None or not sheet.header or not usable:
-                raise no_numbers(file, text)
+                raise unusable_columns_error(file, text)
             features, words = usable, {**words, **text}
-            rows = _numbers(sheet, lines, [place[name] for name in features])
+            rows = _numeric_rows(sheet, lines, [place[name] for name in features])
             assert rows is not None
     if sheet.tail:
         _warn_of_tail(sheet)
     if not rows.shape[0] * rows.shape[1]:
         rows = _empty_rows(features, values)
-    beside_rows = {n: np.array(found) if n == ids else sheet.at(place[n]).plain(found) for n, found in values.items()}
-    origin = Origin.of(file, len(rows), sheet.line, guessed=guessed)
+    beside_rows = {
+        n: np.array(found) if n == ids else sheet.cells_of_column(place[n]).as_labels(found)
+        for n, found in values.items()
+    }
+    origin = Origin.of_file(file, len(rows), sheet.line_of_row, guessed=guessed)
     table = Table.of_file(file, rows, features if sheet.header else (), beside_rows, words, origin=origin, ids=ids)
-    return emptied(table, without)
+    return with_gaps_as_nan(table, without)
 
 
 @contextmanager
@@ -247,37 +250,37 @@ def _empty_rows(features: Sequence[str], values: dict[str, list[str]]) -> Array:
     return np.empty((max(map(len, values.values()), default=0), 0))
 
 
-def _sheet(
+def _text_table(
     file: Path, lines: TextIO, encoding: str | None, sep: str | None, decimal: str | None, thousands: str | None
-) -> Sheet:
+) -> TextTable:
     """Return the sheet of a file. A separator that is not given is read from a line such as sep=; or detected."""
     sample = [*itertools.islice(lines, SAMPLE)]
     above = separator_above("".join(sample[:1]))
     between = sep or above or find_separator(sample, decimal)
     point = decimal or {".": ",", ",": "."}.get(thousands or "")
     if point is None:  # This is a first guess. `_with_decimal_mark` looks at more numbers and determines the mark.
-        point = Marks.of(tables.reader(sample, delimiter=between)).decimal
-    return Sheet(file, encoding, Cells.of(between, point, thousands), above=int(bool(above)))
+        point = DecimalEvidence.from_records(tables.reader(sample, delimiter=between)).decimal
+    return TextTable(file, encoding, CellRules.from_separator(between, point, thousands), above=int(bool(above)))
 
 
-def _first_line(sheet: Sheet, lines: TextIO, header: bool | None) -> tuple[list[str], bool]:
+def _first_line(sheet: TextTable, lines: TextIO, header: bool | None) -> tuple[list[str], bool]:
     """Return the first record, and whether it was taken for a row because it holds only numbers."""
     records = filter(None, sheet.reader(lines))
     first: list[str] = next(records, [])
     second: list[str] = next(records, [])
     if header is None:
-        require_clear(sheet.file, first, itertools.chain([second], records), sheet.cells)
+        require_clear_header(sheet.file, first, itertools.chain([second], records), sheet.cells)
     _require_separator(sheet.file, first, second, sheet.cells)
     _require_no_commas(sheet.file, first, second, sheet.cells)
-    guessed = header is None and all(map(sheet.cells.number, first))
+    guessed = header is None and all(map(sheet.cells.is_number, first))
     sheet.header = not guessed and header in (None, True)
     sheet.width = len(first)
     return first, guessed
 
 
 def _with_decimal_mark(
-    sheet: Sheet, lines: TextIO, places: Sequence[int], names: Sequence[str], thousands: str | None
-) -> Cells:
+    sheet: TextTable, lines: TextIO, positions: Sequence[int], names: Sequence[str], thousands: str | None
+) -> CellRules:
     """Return the rules for reading cells, with the decimal mark that the numbers of these columns use.
 
     Raises
@@ -285,21 +288,21 @@ def _with_decimal_mark(
     DataError
         If a point or comma may be a decimal mark or a thousands separator.
     """
-    marks, looked, whole = Marks(), 0, not _has_marks(sheet, lines)
+    marks, looked, whole = DecimalEvidence(), 0, not _has_marks(sheet, lines)
     for line, record in sheet.rows(lines):
         gaps = sheet.words
-        marks.add(line, [(j, record[j]) for j in places if not gaps or record[j].strip() not in gaps[j]])
-        looked += len(places)
+        marks.add(line, [(j, record[j]) for j in positions if not gaps or record[j].strip() not in gaps[j]])
+        looked += len(positions)
         # If no number has shown the decimal mark yet, a number far down in the file may show it.
-        if looked > _MARKED and (whole or marks.clear):
+        if looked > _MARKED and (whole or marks.is_clear):
             break
-    unclear = marks.unclear(sheet.cells.sep)
+    unclear = marks.first_unclear(sheet.cells.sep)
     if unclear is None:
-        return Cells.of(sheet.cells.sep, marks.decimal, thousands)
+        return CellRules.from_separator(sheet.cells.sep, marks.decimal, thousands)
     cell, line, j = unclear
-    mark, remedy = ".", option(sheet.file, decimal=".")
+    mark, remedy = ".", advice_on_options(sheet.file, decimal=".")
     if "," in cell:
-        mark, remedy = ",", option(sheet.file, sep=sheet.cells.sep, decimal=",")
+        mark, remedy = ",", advice_on_options(sheet.file, sep=sheet.cells.sep, decimal=",")
     raise DataError(
         f"{sheet.file} has a number in column {names[j]} (line {line}) in which {mark!r} may separate decimals or "
         f"thousands. {remedy}. If it separates thousands, write thousands={mark!r} instead of decimal.",
@@ -307,7 +310,7 @@ def _with_decimal_mark(
     )
 
 
-def _has_marks(sheet: Sheet, lines: TextIO) -> bool:
+def _has_marks(sheet: TextTable, lines: TextIO) -> bool:
     """Return whether any cell may hold a point or a comma. For speed, the text is searched without splitting it."""
     sheet.below_header(lines)
     for text in iter(partial(lines.read, _PIECE), ""):
@@ -317,58 +320,61 @@ def _has_marks(sheet: Sheet, lines: TextIO) -> bool:
     return False
 
 
-def _labels(sheet: Sheet, lines: TextIO, places: dict[str, int], *, whole: bool) -> dict[str, list[str]]:
+def _label_columns(sheet: TextTable, lines: TextIO, positions: dict[str, int], *, whole: bool) -> dict[str, list[str]]:
     """Return the cells of the label columns, by name. Reading them also checks the width of every line.
 
     If `whole` is true, all columns are features, so nothing is read.
     """
-    values: dict[str, list[str]] = {name: [] for name in places}
+    values: dict[str, list[str]] = {name: [] for name in positions}
     if whole:
         return values
     for _, record in sheet.rows(lines):
-        for name, j in places.items():
-            values[name].append("" if record[j].strip() in sheet.at(j).gaps else record[j])
+        for name, j in positions.items():
+            values[name].append("" if record[j].strip() in sheet.cells_of_column(j).gaps else record[j])
     return values
 
 
-def _require_separator(file: Path, first: Sequence[str], second: Sequence[str], cells: Cells) -> None:
+def _require_separator(file: Path, first_line: Sequence[str], second_line: Sequence[str], cells: CellRules) -> None:
     """Raise a DataError if the first line seems to use another separator than `cells.sep`."""
     for other in ";\t|":
-        split = len(first) == 1 and other in first[0]
+        split = len(first_line) == 1 and other in first_line[0]
         number = re.compile(rf"[-+.\d]*\d{re.escape(other)}[-+.\d]*")
-        if other != cells.sep and (split or any(map(number.fullmatch, first))):
-            remedy = option(file, sep=other)
-            cells_there = other.join(map(cells.sep.join, (first, second))).split(other)
+        if other != cells.sep and (split or any(map(number.fullmatch, first_line))):
+            remedy = advice_on_options(file, sep=other)
+            cells_there = other.join(map(cells.sep.join, (first_line, second_line))).split(other)
             if any(re.fullmatch(r"\s*[-+]?\d+,\d+\s*", cell) for cell in cells_there):
-                remedy = option(file, sep=other, decimal=",")
-            raise _other_separator(file, other, cells, f"{remedy}, or leave sep out.")
+                remedy = advice_on_options(file, sep=other, decimal=",")
+            raise _other_separator_error(file, other, cells, f"{remedy}, or leave sep out.")
 
 
-def _require_no_commas(file: Path, first: Sequence[str], second: Sequence[str], cells: Cells) -> None:
+def _require_no_commas(file: Path, first_line: Sequence[str], second_line: Sequence[str], cells: CellRules) -> None:
     """Raise a DataError if commas seem to separate the cells, but `cells` has another separator."""
-    if cells.sep == "," or len(first) != 1 or len(second) != 1:
+    if cells.sep == "," or len(first_line) != 1 or len(second_line) != 1:
         return
-    count = second[0].count(",")
+    count = second_line[0].count(",")
     # A single comma may stand before decimals.
-    if first[0].count(",") == count > int(cells.decimal == ","):
-        raise _other_separator(file, ",", cells, f"{option(file, sep=',')}, or leave sep and decimal out.")
+    if first_line[0].count(",") == count > int(cells.decimal == ","):
+        raise _other_separator_error(
+            file, ",", cells, f"{advice_on_options(file, sep=',')}, or leave sep and decimal out."
+        )
 
 
-def _other_separator(file: Path, other: str, cells: Cells, then: str) -> DataError:
+def _other_separator_error(file: Path, other: str, cells: CellRules, consequence: str) -> DataError:
     return DataError(
-        f"{file} was read with the separator {cells.sep!r}, but its first line uses {other!r}. {then}", place=str(file)
+        f"{file} was read with the separator {cells.sep!r}, but its first line uses {other!r}. {consequence}",
+        place=str(file),
     )
 
 
-def _numbers(sheet: Sheet, lines: TextIO, places: list[int]) -> Any:
+def _numeric_rows(sheet: TextTable, lines: TextIO, positions: list[int]) -> Any:
     """Return the rows, or None if some cells are not numbers. A file that numpy cannot read is read cell by cell."""
-    if not places:
+    if not positions:
         return np.empty((0, 0))
     if sheet.file.stat().st_size > _WHOLE:
-        return Lines.of(sheet, lines, places)
+        return TextRows.from_text_table(sheet, lines, positions)
     if sheet.cells.decimal == ".":
         sheet.below_header(lines)
-        used = None if places == list(range(sheet.width)) else places
+        used = None if positions == list(range(sheet.width)) else positions
         try:
             with warnings.catch_warnings():
                 # numpy warns about a file without rows, which `LocalData` reports later.
@@ -389,82 +395,82 @@ def _numbers(sheet: Sheet, lines: TextIO, places: list[int]) -> Any:
         except ValueError:
             pass
     try:
-        return np.concatenate([np.empty((0, len(places))), *_by_cell(sheet, lines, places, _HELD)])
+        return np.concatenate([np.empty((0, len(positions))), *_blocks_by_cell(sheet, lines, positions, _HELD)])
     except ValueError as error:
         if isinstance(error, DataError | UnicodeError):
             raise
         return None
 
 
-def _by_cell(sheet: Sheet, lines: TextIO, places: Sequence[int], cells: int) -> Iterator[Array]:
+def _blocks_by_cell(sheet: TextTable, lines: TextIO, positions: Sequence[int], cells: int) -> Iterator[Array]:
     """Yield blocks of rows of about this many cells, converted cell by cell."""
     records = sheet.rows(lines)
-    values, step = [(sheet.at(j).value, j) for j in places], max(cells // len(places), 1)
+    values, step = [(sheet.cells_of_column(j).parse_cell, j) for j in positions], max(cells // len(positions), 1)
     while block := [[value(record[j]) for value, j in values] for _, record in itertools.islice(records, step)]:
         yield np.array(block)
 
 
-def _by_numpy(sheet: Sheet, lines: TextIO, places: Sequence[int], cells: int) -> Iterator[Array]:
+def _blocks_by_numpy(sheet: TextTable, lines: TextIO, positions: Sequence[int], cells: int) -> Iterator[Array]:
     """Yield blocks of rows of about this many cells, read by numpy, which accepts no missing values."""
     sheet.below_header(lines)
-    step = max(cells // len(places), 1)
+    step = max(cells // len(positions), 1)
     while some := [*itertools.islice(lines, step)]:
         # If a line ends within a quoted cell, the record continues on the next line.
         while sum(line.count('"') for line in some) % 2 and (more := next(lines, "")):
             some.append(more)
         if any(map(str.strip, some)):
             yield np.loadtxt(
-                some, delimiter=sheet.cells.sep, comments=None, quotechar='"', ndmin=2, usecols=list(places)
+                some, delimiter=sheet.cells.sep, comments=None, quotechar='"', ndmin=2, usecols=list(positions)
             )
 
 
-class Lines(Stored):
+class TextRows(Stored):
     """The rows of a text file that is too large for memory. Each pass reads its lines again."""
 
-    def __init__(self, sheet: Sheet, places: Sequence[int], n: int, *, plain: bool) -> None:
-        self._sheet, self._places, self._plain = sheet, tuple(places), plain
-        self._file = Unchanged(sheet.file)
+    def __init__(self, sheet: TextTable, positions: Sequence[int], n: int, *, plain: bool) -> None:
+        self._sheet, self._places, self._plain = sheet, tuple(positions), plain
+        self._file = UnchangedFile(sheet.file)
         self.shape, self.dtype = (n, len(self._places)), np.dtype(np.float64)
 
     @classmethod
-    def of(cls, sheet: Sheet, lines: TextIO, places: Sequence[int]) -> Lines | None:
+    def from_text_table(cls, sheet: TextTable, lines: TextIO, positions: Sequence[int]) -> TextRows | None:
         """Read all lines to count and check the rows, and return the rows, or None if some cells are not numbers."""
-        for plain, read in ((True, _by_numpy), (False, _by_cell)):
+        for plain, read in ((True, _blocks_by_numpy), (False, _blocks_by_cell)):
             if plain and sheet.cells.decimal != ".":
                 continue
             try:
-                n = sum(len(block) for block in read(sheet, lines, places, _HELD))
+                n = sum(len(block) for block in read(sheet, lines, positions, _HELD))
             except ValueError as error:
                 if isinstance(error, DataError | UnicodeError):
                     raise
                 continue
-            return cls(sheet, places, n, plain=plain)
+            return cls(sheet, positions, n, plain=plain)
         return None
 
     def pieces(self) -> Iterator[Array]:
         """Yield the rows in blocks of several thousand lines."""
-        self._file.require()
-        read = _by_numpy if self._plain else _by_cell
-        with text_of(self._sheet.file, self._sheet.encoding) as lines:
+        self._file.require_unchanged()
+        read = _blocks_by_numpy if self._plain else _blocks_by_cell
+        with open_text(self._sheet.file, self._sheet.encoding) as lines:
             yield from read(self._sheet, lines, self._places, source.rows_of_a_piece(1, self.dtype))
 
 
-def _text_columns(sheet: Sheet, lines: TextIO, places: Sequence[tuple[int, str]]) -> dict[str, str]:
+def _text_columns(sheet: TextTable, lines: TextIO, positions: Sequence[tuple[int, str]]) -> dict[str, str]:
     """Return the columns that hold text, by name. Each value describes the first cell that is not a number."""
     bad: dict[str, str] = {}
     count: Counter[str] = Counter()
     n = 0
     for line, record in sheet.rows(lines):
         n += 1
-        for j, name in places:
-            if not sheet.at(j).number(record[j]):
+        for j, name in positions:
+            if not sheet.cells_of_column(j).is_number(record[j]):
                 shown = repr(labels.shorten(record[j], _SHOWN))
                 bad.setdefault(name, f"{shown} in column {name} (line {line})")
                 count[name] += 1
-    return {name: among(words, bad=count[name], of=n) for name, words in bad.items()}
+    return {name: among_numbers(words, bad=count[name], total=n) for name, words in bad.items()}
 
 
-def _warn_of_tail(sheet: Sheet) -> None:
+def _warn_of_tail(sheet: TextTable) -> None:
     first, last = sheet.tail[0], sheet.tail[-1]
     place, are = f"Line {first}", "holds"
     if last > first:

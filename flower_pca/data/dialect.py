@@ -45,7 +45,7 @@ _CLEAR: Final = {"thousands have points", "thousands have commas", "decimals hav
 
 
 @dataclass(frozen=True)
-class Cells:
+class CellRules:
     """The rules for splitting a line into cells and for converting a cell to a number.
 
     Attributes
@@ -66,7 +66,9 @@ class Cells:
     gaps: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, sep: str, decimal: str, thousands: str | None, gaps: frozenset[str] = frozenset()) -> Cells:
+    def from_separator(
+        cls, sep: str, decimal: str, thousands: str | None, gaps: frozenset[str] = frozenset()
+    ) -> CellRules:
         """Return the rules for a separator and a decimal mark.
 
         If `thousands` is None, the thousands separator is "," if the decimal mark is ".", and "." if it is ",".
@@ -75,7 +77,7 @@ class Cells:
             thousands = {".": ",", ",": "."}[decimal]
         return cls(sep, decimal, thousands, gaps)
 
-    def value(self, cell: str) -> float:
+    def parse_cell(self, cell: str) -> float:
         """Return the number in a cell: NaN for a missing value, 1 for true and 0 for false.
 
         Raises
@@ -110,24 +112,24 @@ class Cells:
             raise ValueError(cell)
         return cell.replace(self.thousands, "")
 
-    def number(self, cell: str) -> bool:
+    def is_number(self, cell: str) -> bool:
         """Return whether a cell holds a number or a missing value."""
-        return not self.words([cell])
+        return not self.words_among([cell])
 
-    def words(self, cells: Iterable[str]) -> list[str]:
+    def words_among(self, cells: Iterable[str]) -> list[str]:
         """Return the cells that hold neither a number nor a missing value."""
         found = []
         for cell in cells:
             try:
-                self.value(cell)
+                self.parse_cell(cell)
             except ValueError:
                 found.append(cell)
         return found
 
-    def plain(self, cells: Sequence[str]) -> Array:
+    def as_labels(self, cells: Sequence[str]) -> Array:
         """Return labels as numbers if all of them are numbers, else as text. Codes such as 007 stay text."""
-        if all(self.number(cell) and cell.strip() for cell in cells):
-            values = [self.value(cell) for cell in cells]
+        if all(self.is_number(cell) and cell.strip() for cell in cells):
+            values = [self.parse_cell(cell) for cell in cells]
             if all(_keeps_digits(value, cell.strip()) for value, cell in zip(values, cells, strict=True)):
                 return np.array(values)
         return np.array(cells)
@@ -182,13 +184,13 @@ def find_separator(lines: Sequence[str], decimal: str | None) -> str:
             continue
         if len({len(record) for record in records}) == 1 and len(records[0]) > 1:
             # The first record may hold names, which would count against the right separator.
-            fit = _rating(records[1:] or records, sep, decimal)
+            fit = _rate_separator(records[1:] or records, sep, decimal)
             if fit > best:
                 best, usual = fit, sep
     return usual
 
 
-def _rating(records: Sequence[Sequence[str]], sep: str, decimal: str | None) -> tuple[float, float]:
+def _rate_separator(records: Sequence[Sequence[str]], sep: str, decimal: str | None) -> tuple[float, float]:
     """Rate a separator by two numbers, of which the first one matters more.
 
     They are the share of cells that are numbers, and minus the share of cells that another separator would split.
@@ -196,7 +198,7 @@ def _rating(records: Sequence[Sequence[str]], sep: str, decimal: str | None) -> 
     every = [cell for record in records for cell in record if cell.strip()]
     most, odd = 0, len(every)
     for mark in decimal or ".,":
-        words = Cells(sep, mark).words(every)
+        words = CellRules(sep, mark).words_among(every)
         if len(every) - len(words) >= most:
             most = len(every) - len(words)
             odd = len([cell for cell in words if not _CUTS.isdisjoint(cell)])
@@ -208,7 +210,7 @@ def _rating(records: Sequence[Sequence[str]], sep: str, decimal: str | None) -> 
 
 
 @dataclass
-class Marks:
+class DecimalEvidence:
     """The evidence that the numbers of a file give about the meaning of points and commas.
 
     Attributes
@@ -223,7 +225,7 @@ class Marks:
     columns: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
 
     @classmethod
-    def of(cls, records: Iterable[Sequence[str]]) -> Marks:
+    def from_records(cls, records: Iterable[Sequence[str]]) -> DecimalEvidence:
         """Return the evidence from the cells of these records."""
         marks = cls()
         for line, record in enumerate(records):
@@ -256,13 +258,13 @@ class Marks:
         return "."
 
     @property
-    def clear(self) -> bool:
+    def is_clear(self) -> bool:
         """Whether some number shows which mark is the decimal mark."""
         return bool(_CLEAR & self.first.keys())
 
-    def unclear(self, sep: str) -> tuple[str, int, int] | None:
+    def first_unclear(self, sep: str) -> tuple[str, int, int] | None:
         """Return the first number whose mark may separate thousands, or None if other numbers settle its meaning."""
-        if self.clear:
+        if self.is_clear:
             return None
         if "either, by a comma" in self:
             return self.first["either, by a comma"]

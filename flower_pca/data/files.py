@@ -11,13 +11,22 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base import checks, files, labels
-from flower_pca.base.errors import ConfigError, DataError, requires
+from flower_pca.base.errors import ConfigError, DataError, requiring
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
-from flower_pca.blocks.groups import Groups, batches, is_number, is_single, number_of_rows
-from flower_pca.data.gaps import emptied
-from flower_pca.data.reading import Unchanged, chosen, held, reading, require_memory, require_size, texts, with_ids
-from flower_pca.names.columns import Columns, no_numbers
+from flower_pca.blocks.groups import RowGroups, is_number, is_single_precision, number_of_rows, record_batches
+from flower_pca.data.gaps import with_gaps_as_nan
+from flower_pca.data.reading import (
+    UnchangedFile,
+    chosen_columns,
+    in_memory_if_small,
+    reading_file,
+    require_memory,
+    require_size,
+    tuple_of_names,
+    with_id_column,
+)
+from flower_pca.names.columns import ColumnNames, unusable_columns_error
 from flower_pca.names.table import Table
 
 _ENTRY: Final = 32  # bytes of memory for one entry of a sparse matrix while the matrix is read from text
@@ -27,9 +36,9 @@ _NAMES: Final = ("feature_names", "columns")
 
 def npy(*, path: str, gaps: Any = None) -> Table:
     """Read an array saved by numpy.save as a memory map. `gaps` lists numbers that stand for a missing value."""
-    with reading(path, "an array saved by numpy.save") as file:
+    with reading_file(path, "an array saved by numpy.save") as file:
         rows = np.lib.format.open_memmap(file, mode="r")
-    return emptied(Table.of_file(file, rows), gaps)
+    return with_gaps_as_nan(Table.of_file(file, rows), gaps)
 
 
 def npz(
@@ -59,7 +68,7 @@ def npz(
         The memory limit of the arrays in GB, because they can only be read whole.
     """
     with (
-        reading(path, "a file saved by numpy.savez, without pickled objects") as file,
+        reading_file(path, "a file saved by numpy.savez, without pickled objects") as file,
         file.open("rb") as raw,
         np.load(raw) as archive,
     ):
@@ -71,8 +80,8 @@ def npz(
         remedy = f"Write npz(path={path!r}, key={next(iter(archive), '...')!r})."
         _require_member(archive, file, key, remedy)
         require_size(file, sum(member.file_size for member in archive.zip.infolist()))
-        beside = with_ids(beside, ids)
-        for name in texts("beside", beside):
+        beside = with_id_column(beside, ids)
+        for name in tuple_of_names("beside", beside):
             _require_member(archive, file, name, checks.did_you_mean(name, archive))
         require_memory(file, sum(archive.zip.getinfo(f"{name}.npy").file_size for name in (key, *beside)), max_gb)
         rows = np.asarray(archive[key])
@@ -94,14 +103,14 @@ def npz(
             f"{labels.count(rows.shape[-1], 'column')}. Name each column, or remove this array.",
             place=str(file),
         )
-    return emptied(Table.of_file(file, rows, Columns(named, str(file)).names, columns, ids=ids), gaps)
+    return with_gaps_as_nan(Table.of_file(file, rows, ColumnNames(named, str(file)).names, columns, ids=ids), gaps)
 
 
-def _require_member(archive: Any, file: Path, name: str, then: str) -> None:
+def _require_member(archive: Any, file: Path, name: str, remedy: str) -> None:
     """Raise a ConfigError if the file has no array with this name."""
     if name not in archive:
         raise ConfigError(
-            f"{file} has no array named {shown(name)}, only {', '.join(archive)}. {then}", place=str(file)
+            f"{file} has no array named {shown(name)}, only {', '.join(archive)}. {remedy}", place=str(file)
         )
 
 
@@ -109,7 +118,7 @@ def sparse(*, path: str, max_gb: float = 1.0) -> Table:
     """Read a matrix saved by scipy.sparse.save_npz. `max_gb` limits its memory, because it can only be read whole."""
     from scipy.sparse import load_npz
 
-    with reading(path, "a matrix saved by scipy.sparse.save_npz") as file, file.open("rb") as raw:
+    with reading_file(path, "a matrix saved by scipy.sparse.save_npz") as file, file.open("rb") as raw:
         with zipfile.ZipFile(raw) as archive:
             require_memory(file, sum(member.file_size for member in archive.infolist()), max_gb)
         loaded: Any = load_npz(raw)
@@ -132,9 +141,9 @@ def svmlight(*, path: str, features: int | None = None, max_gb: float = 1.0) -> 
     """
     if features is not None:
         checks.integer("features", features, least=1)
-    with requires("scikit-learn", "to read this"):
+    with requiring("scikit-learn", "to read this"):
         from sklearn.datasets import load_svmlight_file
-    with reading(path, 'lines of "label index:value ..."') as file, file.open("rb") as raw:
+    with reading_file(path, 'lines of "label index:value ..."') as file, file.open("rb") as raw:
         require_memory(file, _ENTRY * sum(piece.count(b":") for piece in iter(lambda: raw.read(2**20), b"")), max_gb)
         raw.seek(0)
         rows, labels = load_svmlight_file(raw, n_features=features)
@@ -143,7 +152,7 @@ def svmlight(*, path: str, features: int | None = None, max_gb: float = 1.0) -> 
 
 def npz_or_sparse(*, path: str, beside: Sequence[str] = ()) -> Table:
     """Read an npz file that numpy.savez or scipy.sparse.save_npz has saved."""
-    with reading(path, "a zip file") as file, zipfile.ZipFile(file) as archive:
+    with reading_file(path, "a zip file") as file, zipfile.ZipFile(file) as archive:
         names = set(archive.namelist())
     if {"format.npy", "shape.npy"} <= names:
         return sparse(path=path)
@@ -174,9 +183,9 @@ def parquet(
     gaps : default=None
         Numbers that stand for a missing value: [-999], or one list per column.
     """
-    with requires("pyarrow", "to read this"):
+    with requiring("pyarrow", "to read this"):
         import pyarrow.parquet as pq
-    with reading(path, "a parquet file") as file:
+    with reading_file(path, "a parquet file") as file:
         # This raises Python's own error if the file is missing or is a folder. pyarrow's error is hard to read.
         file.stat()
 
@@ -186,7 +195,7 @@ def parquet(
 
         with file.open("rb"), opened() as first:
             require_size(file, 8 * first.metadata.num_rows * len(first.schema_arrow.names))
-            return _grouped(file, first, opened, columns, beside, ids, gaps)
+            return _table_of_groups(file, first, opened, columns, beside, ids, gaps)
 
 
 def arrow(
@@ -201,18 +210,18 @@ def arrow(
 
     See `parquet` for the parameters.
     """
-    with requires("pyarrow", "to read this"):
+    with requiring("pyarrow", "to read this"):
         import pyarrow as pa
-    with reading(path, "an Arrow file of record batches, or a feather file of version 2") as file:
+    with reading_file(path, "an Arrow file of record batches, or a feather file of version 2") as file:
         file.stat()
 
         def opened() -> Any:
             return pa.ipc.open_file(pa.memory_map(str(file)))
 
-        return _grouped(file, opened(), opened, columns, beside, ids, gaps)
+        return _table_of_groups(file, opened(), opened, columns, beside, ids, gaps)
 
 
-def _grouped(
+def _table_of_groups(
     file: Path,
     opened: Any,
     again: Callable[[], Any],
@@ -224,46 +233,48 @@ def _grouped(
     """Return the table of an opened file of row groups or record batches. `again` opens the file once more."""
     # A schema without columns is false.
     schema = opened.schema_arrow if hasattr(opened, "schema_arrow") else opened.schema
-    names = [labels.clean(name) for name in schema.names]
+    names = [labels.clean_name(name) for name in schema.names]
     if not names:
         raise DataError(f"The data file {file} has no columns. Correct it, or remove it.", place=str(file))
-    beside = with_ids(beside, ids)
+    beside = with_id_column(beside, ids)
     asked = [name for given in (columns, beside) if isinstance(given, Sequence) for name in given]
     index = [name for name in _index_of_pandas(schema) if name not in asked]
-    features, apart, words = chosen(file, [name for name in names if name not in index], columns, beside)
+    features, apart, words = chosen_columns(file, [name for name in names if name not in index], columns, beside)
     # Map each cleaned name to the name in the file.
     spelt = {name: schema.names[names.index(name)] for name in (*features, *apart) if name}
     kinds = {name: schema.field(spelt[name]).type for name in features}
     bad = {name: f"{kind} in column {name}" for name, kind in kinds.items() if not is_number(kind)}
     features = tuple(name for name in features if name not in bad)
     if bad and (columns is not None or not features):
-        raise no_numbers(file, bad)
-    unchanged = Unchanged(file)
+        raise unusable_columns_error(file, bad)
+    unchanged = UnchangedFile(file)
 
     def reopened() -> Any:
-        unchanged.require()
+        unchanged.require_unchanged()
         return again()
 
-    single = is_single(kinds[name] for name in features)
-    source = Groups(reopened, [spelt[name] for name in features], number_of_rows(opened), single=single)
+    single = is_single_precision(kinds[name] for name in features)
+    source = RowGroups(reopened, [spelt[name] for name in features], number_of_rows(opened), single=single)
     values = {name: _labels_of(opened, spelt[name]) for name in apart if name}
-    return emptied(Table.of_file(file, held(source, file), features, values, words | bad, ids=ids), gaps)
+    return with_gaps_as_nan(
+        Table.of_file(file, in_memory_if_small(source, file), features, values, words | bad, ids=ids), gaps
+    )
 
 
 def _index_of_pandas(schema: Any) -> set[str]:
     """Return the names of the columns in which pandas has stored the index of a data frame."""
     described = (schema.pandas_metadata or {}).get("index_columns", ())
     # An index that only counts the rows is described by a mapping, and is not stored as a column.
-    return {labels.clean(name) for name in described if isinstance(name, str)}
+    return {labels.clean_name(name) for name in described if isinstance(name, str)}
 
 
 def _labels_of(opened: Any, column: str) -> Array:
     """Return the labels in a column of all groups, as one array."""
-    parts = [_decode(batch.column(column)) for batch in batches(opened, [column], 2**16)]
+    parts = [_decode_values(batch.column(column)) for batch in record_batches(opened, [column], 2**16)]
     return np.array([value for part in parts for value in part])
 
 
-def _decode(column: Any) -> list[Any]:
+def _decode_values(column: Any) -> list[Any]:
     decoded: list[Any] = (column.dictionary_decode() if hasattr(column, "dictionary_decode") else column).to_pylist()
     return decoded
 
@@ -283,7 +294,7 @@ def mtx(*, path: str, transpose: bool = False, max_gb: float = 1.0) -> Table:
     from scipy.io import mminfo, mmread
 
     checks.choice("transpose", transpose, (True, False))
-    with reading(path, "a matrix in the format of Matrix Market") as file:
+    with reading_file(path, "a matrix in the format of Matrix Market") as file:
         file.stat()
         _, _, entries, _, field, _ = mminfo(str(file))
         if field == "complex":

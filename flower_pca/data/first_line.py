@@ -18,7 +18,7 @@ import numpy as np
 
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
-from flower_pca.data.dialect import Cells
+from flower_pca.data.dialect import CellRules
 
 _LINES, _CELLS = 200, 2**18  # maximum number of lines and of cells that are compared with the first line
 _FEWEST: Final = 5  # With fewer lines below, the first line cannot be judged.
@@ -30,12 +30,12 @@ _RARE: Final = 0.01  # A pattern is rare if at most this share of the lines belo
 _FAR: Final = 5.0
 
 
-def require_clear(file: Path, first: Sequence[str], below: Iterable[Sequence[str]], cells: Cells) -> None:
+def require_clear_header(file: Path, first: Sequence[str], below: Iterable[Sequence[str]], cells: CellRules) -> None:
     """Raise a DataError if a first line of numbers may hold names instead of values, such as years or codes."""
     # If pandas writes its index as the first column, the cell above it is empty.
     index = len(first) > 1 and not first[0].strip()
     codes = first[index:]
-    if len(codes) < 2 or not all(code.strip() and cells.number(code) for code in codes):
+    if len(codes) < 2 or not all(code.strip() and cells.is_number(code) for code in codes):
         return
     most = max(min(_LINES, _CELLS // len(first)), _FEWEST)
     second, *more = itertools.islice(below, most)
@@ -44,11 +44,11 @@ def require_clear(file: Path, first: Sequence[str], below: Iterable[Sequence[str
     # With an index, whole numbers are suspect only if they count the columns, so the second line is not compared.
     if index:
         beside, got = (), "an empty cell and "
-    what = _whole(codes, beside)
+    what = _describe_whole_numbers(codes, beside)
     if not what:
         alike = [line for line in (second, *more) if len(line) == len(first)]
         lines = [line[index:] for line in alike]
-        what = _unlike(_numbers([codes], cells)[0], _numbers(lines, cells))
+        what = _describe_difference(_cells_as_numbers([codes], cells)[0], _cells_as_numbers(lines, cells))
     if what:
         got += what
         raise DataError(
@@ -58,7 +58,7 @@ def require_clear(file: Path, first: Sequence[str], below: Iterable[Sequence[str
         )
 
 
-def _whole(codes: Sequence[str], second: Sequence[str]) -> str:
+def _describe_whole_numbers(codes: Sequence[str], second: Sequence[str]) -> str:
     """Describe a first line of whole numbers that count the columns, or that differ from decimals in the second line.
 
     Return "" for any other first line.
@@ -72,10 +72,10 @@ def _whole(codes: Sequence[str], second: Sequence[str]) -> str:
 
 
 def _is_decimal(cell: str) -> bool:
-    return re.fullmatch(r"\s*[-+]?\d+\s*", cell) is None and Cells(",").number(cell)
+    return re.fullmatch(r"\s*[-+]?\d+\s*", cell) is None and CellRules(",").is_number(cell)
 
 
-def _unlike(first: Array, rows: Array) -> str:
+def _describe_difference(first: Array, rows: Array) -> str:
     """Describe how a line differs from the rows below it. Return "" if it does not differ."""
     n, d = rows.shape
     if n < _FEWEST or not np.isfinite(first).all():
@@ -114,8 +114,8 @@ def _have_equal_steps(rows: Array) -> Array:
     return np.asarray((steps[:, 0] != 0.0) & even.all(axis=1))
 
 
-def _numbers(lines: Sequence[Sequence[str]], cells: Cells) -> Array:
+def _cells_as_numbers(lines: Sequence[Sequence[str]], cells: CellRules) -> Array:
     """Return the cells of these lines as numbers, with NaN for missing values and words."""
-    number, value = cells.number, cells.value
+    number, value = cells.is_number, cells.parse_cell
     values = [[value(cell) if number(cell) else np.nan for cell in line] for line in lines]
     return np.array(values, dtype=np.float64).reshape(len(lines), -1)

@@ -11,11 +11,11 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.labels import clean
+from flower_pca.base.labels import clean_name
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 from flower_pca.blocks import adapters
-from flower_pca.blocks.source import Blocks, Stored, is_sparse, whole
+from flower_pca.blocks.source import Blocks, Stored, all_rows, is_sparse
 from flower_pca.data.reading import require_matches
 from flower_pca.names.table import Table
 
@@ -23,31 +23,31 @@ _ALL: Final = "*"
 
 
 @dataclass(frozen=True)
-class Gaps:
+class GapCodes:
     """The words and numbers that stand for a missing value, for each column or pattern of column names."""
 
     of_columns: Mapping[str, tuple[Any, ...]]
 
     @classmethod
-    def of(cls, given: Any) -> Gaps:
+    def from_option(cls, option: Any) -> GapCodes:
         """Return the codes that a user gave: a list for all columns, or a mapping from columns or patterns to lists.
 
         Return no codes for None. Raise a ConfigError for an invalid value.
         """
-        if isinstance(given, Gaps):
-            return given
-        if given is None:
+        if isinstance(option, GapCodes):
+            return option
+        if option is None:
             return cls({})
-        columns = given if isinstance(given, Mapping) else {_ALL: given}
+        columns = option if isinstance(option, Mapping) else {_ALL: option}
         for name, codes in columns.items():
             if not (isinstance(name, str) and isinstance(codes, list | tuple) and all(map(_is_code, codes))):
                 raise ConfigError(
-                    f"gaps cannot be {shown(given)}. Write a list such as ['.', -999], or lists by column, such as "
+                    f"gaps cannot be {shown(option)}. Write a list such as ['.', -999], or lists by column, such as "
                     "{'age': [-999], 'lab_*': ['.']}.",
                     setting="gaps",
-                    value=given,
+                    value=option,
                 )
-        return cls({clean(name): tuple(map(_as_number, codes)) for name, codes in columns.items()})
+        return cls({clean_name(name): tuple(map(_as_number, codes)) for name, codes in columns.items()})
 
     def __bool__(self) -> bool:
         return bool(self.of_columns)
@@ -86,12 +86,12 @@ def _as_number(code: Any) -> float | str:
     return code.strip()
 
 
-def emptied(table: Table, given: Any) -> Table:
+def with_gaps_as_nan(table: Table, option: Any) -> Table:
     """Return the table with NaN in place of numbers that stand for missing values.
 
     Words that stand for missing values were replaced earlier, when the file was read.
     """
-    gaps = Gaps.of(given)
+    gaps = GapCodes.from_option(option)
     if not gaps:
         return table
     names = table.names or tuple(str(j + 1) for j in range(table.shape[-1]))
@@ -99,11 +99,11 @@ def emptied(table: Table, given: Any) -> Table:
     codes = [np.array(gaps.numbers(name)) for name in names]
     if not any(map(len, codes)):
         return table
-    rows = Emptied(adapters.of(table.values), codes)
-    return replace(table, values=rows if adapters.is_stored(table.values) else whole(rows))
+    rows = RowsWithGaps(adapters.as_blocks(table.values), codes)
+    return replace(table, values=rows if adapters.is_stored(table.values) else all_rows(rows))
 
 
-class Emptied(Stored):
+class RowsWithGaps(Stored):
     """The rows of a source, with NaN in place of the numbers that stand for a missing value."""
 
     def __init__(self, source: Blocks, codes: Sequence[Array]) -> None:

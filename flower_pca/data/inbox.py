@@ -30,13 +30,13 @@ from typing import Any, Final, Self
 import numpy as np
 
 from flower_pca.base import checks
-from flower_pca.base.errors import DataError, FlowerPCAError, harmless
+from flower_pca.base.errors import DataError, FlowerPCAError, safe_for_log
 from flower_pca.base.options import Sentence
 from flower_pca.base.shown import brief
 from flower_pca.data import sources
-from flower_pca.data.reading import no_rows
+from flower_pca.data.reading import no_rows_error
 from flower_pca.hints import faults
-from flower_pca.names.columns import Columns, Heading
+from flower_pca.names.columns import ColumnNames, Heading
 from flower_pca.names.table import Table
 from flower_pca.rows.gaps import rows_with_gaps
 from flower_pca.rows.stream import UNTOLD, Stream
@@ -55,7 +55,7 @@ class ReadFiles:
     files: tuple[bytes, ...] = ()
 
     @classmethod
-    def of(cls, cursor: bytes) -> Self:
+    def from_cursor(cls, cursor: bytes) -> Self:
         """Return the record that a cursor encodes."""
         places = range(_DIGEST, len(cursor), _DIGEST)
         digests = tuple(cursor[i : i + _DIGEST] for i in places)
@@ -65,14 +65,14 @@ class ReadFiles:
         """Encode the record as bytes."""
         return b"".join((self.columns, *self.files))
 
-    def add(self, heading: Heading, names: Sequence[str], there: Sequence[str]) -> Self:
+    def add(self, heading: Heading, names: Sequence[str], existing: Sequence[str]) -> Self:
         """Return the record with these files added. A long record drops its oldest files that no longer exist.
 
         `there` lists the files that exist.
         """
         files = (*self.files, *map(_digest, names))
         if len(files) > _REMEMBERED:
-            known = set(map(_digest, there))
+            known = set(map(_digest, existing))
             over = len(files) - _REMEMBERED
             before = [one for one in files[:over] if one in known]
             files = (*before, *files[over:])
@@ -99,7 +99,7 @@ class GatheredStep:
         """Add the rows of a file, and raise a DataError if its columns differ from the columns of earlier files."""
         heading = Heading.of_names(rows.names, rows.shape[1])
         before = self.heading
-        if before is not None and not heading.like(before):
+        if before is not None and not heading.has_same_columns(before):
             raise heading.mismatch(name, before, "the files before").error(DataError)
         if self.ledger.columns not in (b"", _digest_of_columns(heading)):
             raise DataError(
@@ -111,7 +111,7 @@ class GatheredStep:
         self.rows.setdefault(site, []).append(rows)
         self.names.append(name)
 
-    def of(self, site: str) -> Table | None:
+    def rows_of_site(self, site: str) -> Table | None:
         """Return the rows of a site, with columns in the order of its first file. Return None if it has no rows."""
         parts = self.rows.get(site, [])
         if len(parts) < 2:
@@ -119,7 +119,7 @@ class GatheredStep:
         names = parts[0].names
         values = [np.asarray(part.values) for part in parts]
         if names is not None:
-            places = [Columns(part.names or names).places(names) for part in parts]
+            places = [ColumnNames(part.names or names).positions_of(names) for part in parts]
             values = [rows[:, place] for rows, place in zip(values, places, strict=True)]
         return replace(parts[0], values=np.vstack(values))
 
@@ -173,7 +173,7 @@ class Inbox:
         columns: Sequence[str] | None = None,
         drop: Sequence[str] = (),
         gaps: Any = None,
-        say: Callable[[str], None] | None = None,
+        report: Callable[[str], None] | None = None,
         on_wait: Callable[[], None] | None = None,
     ) -> None:
         self._path = Path(path).expanduser().absolute()
@@ -186,7 +186,7 @@ class Inbox:
             )
         self._interval, self._batch = interval, batch
         self._columns, self._drop, self._gaps = columns, tuple(drop), gaps
-        self._say, self.on_wait = say or _warn, on_wait
+        self._say, self.on_wait = report or _warn, on_wait
         self._looked: dict[str, State] = {}
         self._refused: dict[str, State] = {}
         self._said: set[str] = set()
@@ -194,24 +194,24 @@ class Inbox:
         self._newest: tuple[bytes, GatheredStep, bytes] | None = None
         # Setting this event ends a wait for the folder at once.
         self._closed = threading.Event()
-        self.sites = tuple(sites) or self._sites_there()
+        self.sites = tuple(sites) or self._sites_present()
 
     def streams(self) -> list[Stream]:
         """Return one stream per site, in the order of `sites`, for a single run in this process."""
-        return [_of_site(self, site) for site in self.sites]
+        return [_stream_of_site(self, site) for site in self.sites]
 
     def close(self) -> None:
         """End the streams, because no more files will arrive. A run that is waiting for files ends, too."""
         self._closed.set()
 
-    def behind(self, cursor: bytes) -> tuple[GatheredStep, bytes, int]:
+    def batch_after(self, cursor: bytes) -> tuple[GatheredStep, bytes, int]:
         """Wait for the batch after a cursor, and return the batch, the next cursor, and the number of further steps.
 
         The number of further steps is `UNTOLD` because it is unknown. If the inbox is closed while it waits, the batch
         is empty, the cursor stays the same, and the number is 0.
         """
         if self._newest is None or self._newest[0] != cursor:
-            batch = self._gather(ReadFiles.of(cursor))
+            batch = self._gather(ReadFiles.from_cursor(cursor))
             if not batch.names or batch.heading is None:
                 return batch, cursor, 0
             after = batch.ledger.add(batch.heading, batch.names, list(self._looked))
@@ -222,10 +222,10 @@ class Inbox:
         """Read files, one per site at a time, until they have enough rows for a batch."""
         batch, known = GatheredStep(ledger, self._heading), set(ledger.files)
         while not self._closed.is_set():
-            ready = self._ready(known)
+            ready = self._ready_files(known)
             for site, file in ready.items():
-                if self._read(batch, site, file):
-                    known.add(_digest(self._name(file)))
+                if self._add_file(batch, site, file):
+                    known.add(_digest(self._name_of(file)))
             if batch.size >= self._batch:
                 self._heading = batch.heading
                 return batch
@@ -236,11 +236,11 @@ class Inbox:
         # No client has seen the gathered rows, so a resumed run reads these files again.
         return GatheredStep(ledger)
 
-    def _read(self, batch: GatheredStep, site: str, file: Path) -> bool:
+    def _add_file(self, batch: GatheredStep, site: str, file: Path) -> bool:
         """Add a file to the batch, and return whether this succeeded. If it failed, report the error."""
-        name = self._name(file)
+        name = self._name_of(file)
         try:
-            batch.add(site, name, self._table(file))
+            batch.add(site, name, self._table_in(file))
         except (FlowerPCAError, OSError, MemoryError) as error:
             if file.exists():
                 self._refused[name] = self._looked[name]
@@ -248,30 +248,30 @@ class Inbox:
             return False
         return True
 
-    def _table(self, file: Path) -> Table:
+    def _table_in(self, file: Path) -> Table:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = sources.table(str(file), columns=self._columns, drop=self._drop, gaps=self._gaps).whole()
             # The rows are copied, so later changes of the file have no effect.
             values = rows_with_gaps(found.rows, str(file))
         if not len(values):
-            raise no_rows(file)
+            raise no_rows_error(file)
         for hint in faults.find_in_stream([replace(found, values=values, names=found.names or None, parts=())]):
             self._say(f"hint: {hint}")
         return Table(values, found.names or None)
 
-    def _ready(self, known: set[bytes]) -> dict[str, Path]:
+    def _ready_files(self, read_files: set[bytes]) -> dict[str, Path]:
         """Return the next unread file of each site, unless it is still changing."""
         now, looked, ready = time.time(), dict[str, State](), dict[str, Path]()
         for site, file in self._files():
-            name = self._name(file)
+            name = self._name_of(file)
             try:
                 found = file.stat()
             except OSError:  # The file has disappeared since the folder was listed.
                 continue
             state = (found.st_size, found.st_mtime_ns)
             looked[name] = state
-            if _digest(name) in known or self._refused.get(name) == state:
+            if _digest(name) in read_files or self._refused.get(name) == state:
                 continue
             if site not in self.sites:
                 strange = (
@@ -295,20 +295,20 @@ class Inbox:
     def _files(self) -> Iterator[tuple[str, Path]]:
         """Yield each file that may be read with its site, ordered by name."""
         try:
-            for place in sorted(self._path.iterdir(), key=sources.natural):
+            for place in sorted(self._path.iterdir(), key=sources.natural_sort_key):
                 if place.name.startswith("."):
                     continue
                 if place.is_dir():
-                    inside = sorted(place.iterdir(), key=sources.natural)
+                    inside = sorted(place.iterdir(), key=sources.natural_sort_key)
                     yield from ((place.name, file) for file in inside if _is_table_file(file))
                 elif _is_table_file(place):
-                    yield _site(place), place
+                    yield _site_of(place), place
         except OSError as error:  # A network share may be unavailable for a while.
             self._say_once(
                 f"The folder {self._path} cannot be read: {error.strerror}. The run waits for it.", str(self._path)
             )
 
-    def _sites_there(self) -> tuple[str, ...]:
+    def _sites_present(self) -> tuple[str, ...]:
         places = [p for p in self._path.iterdir() if p.is_dir()]
         folders = [p.name for p in places if not p.name.startswith(".")]
         with_files = {site for site, _ in self._files()}
@@ -325,8 +325,8 @@ class Inbox:
             self._said.add(about)
             self._say(words)
 
-    def _name(self, file: Path) -> str:
-        return harmless(file.relative_to(self._path).as_posix())
+    def _name_of(self, file: Path) -> str:
+        return safe_for_log(file.relative_to(self._path).as_posix())
 
 
 @dataclass(frozen=True)
@@ -342,18 +342,18 @@ class SiteQueue:
 
         If the site has no new rows in this step, None takes the place of the rows.
         """
-        batch, following, left = self.inbox.behind(cursor)
-        return batch.of(self.site), following, left
+        batch, following, left = self.inbox.batch_after(cursor)
+        return batch.rows_of_site(self.site), following, left
 
 
-def _of_site(inbox: Inbox, site: str) -> Stream:
+def _stream_of_site(inbox: Inbox, site: str) -> Stream:
     stream = Stream(SiteQueue(inbox, site))
     stream.site = site
     stream.who = site or stream.who
     return stream
 
 
-def _site(file: Path) -> str:
+def _site_of(file: Path) -> str:
     before, between, _ = file.stem.partition("_")
     if between and any(map(str.isalpha, before)):
         return before

@@ -12,10 +12,10 @@ import numpy as np
 from flower_pca.base import checks, labels
 from flower_pca.base import spec as specs
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.base.labels import clean
+from flower_pca.base.labels import clean_name
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
-from flower_pca.data.reading import no_rows
+from flower_pca.data.reading import no_rows_error
 from flower_pca.hints.owners import require_site
 from flower_pca.names.ids import as_text
 from flower_pca.names.table import Table
@@ -24,7 +24,7 @@ CLIENTS: Final = 10  # the default number of clients
 _PLAIN: Final = "contiguous"  # the default partition
 
 
-def make(
+def make_parts(
     spec: str,
     n_rows: int,
     n_clients: int | None = None,
@@ -51,9 +51,9 @@ def make(
     """
     deal = _partition_of(spec)
     if deal.func in BY_COLUMN:
-        values = _column(deal, beside or {})
+        values = _label_values(deal, beside or {})
         if deal.func is by_column:
-            require_site(values.tolist(), column(spec) or "", place)
+            require_site(values.tolist(), label_column(spec) or "", place)
     else:
         values = None
     if n_clients is None:
@@ -68,12 +68,12 @@ def make(
     return deal(n_rows if values is None else values, n_clients)
 
 
-def column(spec: str) -> str | None:
+def label_column(spec: str) -> str | None:
     """Return the name of the label column that a partition depends on, or None if it depends on no column."""
     deal = _partition_of(spec)
     if deal.func not in BY_COLUMN:
         return None
-    return clean(str(_column_of_deal(deal)))
+    return clean_name(str(_column_of_deal(deal)))
 
 
 def deal(table: Table, spec: str | None = None, n_clients: int | None = None) -> list[Any]:
@@ -90,19 +90,19 @@ def deal(table: Table, spec: str | None = None, n_clients: int | None = None) ->
             )
         return [part.bare() for part in table.parts]
     if table.source and not len(table):
-        raise no_rows(table.source)
-    place = table.origin.place if table.origin is not None else None
-    parts = make(spec or _PLAIN, len(table), n_clients, beside=table.beside, place=place)
-    names = sites(spec, table.beside, parts)
+        raise no_rows_error(table.source)
+    place = table.origin.place_of_row if table.origin is not None else None
+    parts = make_parts(spec or _PLAIN, len(table), n_clients, beside=table.beside, place=place)
+    names = site_names(spec, table.beside, parts)
     return [table.take(part, site).bare() for part, site in zip(parts, names, strict=True) if len(part)]
 
 
-def sites(spec: str | None, beside: Mapping[str, Array], parts: Sequence[Array]) -> list[str]:
+def site_names(spec: str | None, beside: Mapping[str, Array], parts: Sequence[Array]) -> list[str]:
     """Return the names of the clients if a column names them. Return "" for each client otherwise."""
     by = _partition_of(spec or _PLAIN)
     if by.func is not by_column:
         return [""] * len(parts)
-    values = _column(by, beside)
+    values = _label_values(by, beside)
     return [as_text(values[part[0]]) if len(part) and len(np.unique(values[part])) == 1 else "" for part in parts]
 
 
@@ -156,7 +156,7 @@ def by_label(labels: Array, n_clients: int, *, column: str = "y", per_client: in
         )
     # Without the shuffle, rows of one label would be dealt in the order of the file.
     mixed = rng.permutation(len(labels))
-    order = mixed[np.argsort(_codes(labels)[mixed], kind="stable")]
+    order = mixed[np.argsort(_sorted_positions(labels)[mixed], kind="stable")]
     pieces = np.array_split(order, runs)
     dealt = rng.permutation(runs).reshape(n_clients, per_client)
     joined = [np.concatenate([pieces[i] for i in chosen]) for chosen in dealt]
@@ -174,7 +174,7 @@ def dirichlet(
     checks.number("alpha", alpha, least=1e-3, most=1e6, remedy="Try 0.3.")
     checks.integer("min_rows", min_rows, most=max(len(labels) // n_clients, 0), remedy="Ask for fewer, or use 1.")
     checks.integer("seed", seed)
-    rng, codes = np.random.default_rng(seed), _codes(labels)
+    rng, codes = np.random.default_rng(seed), _sorted_positions(labels)
     parts: list[list[Array]] = [[] for _ in range(n_clients)]
     for label in range(int(codes.max(initial=-1)) + 1):
         rows = rng.permutation(np.flatnonzero(codes == label))
@@ -192,7 +192,7 @@ def dirichlet(
 
 def by_column(ids: Array, n_clients: int, *, column: str) -> list[Array]:
     """Make one client for each value of a column, such as a site, patient or device. Clients are sorted by value."""
-    codes = _codes(ids)
+    codes = _sorted_positions(ids)
     found = int(codes.max(initial=-1)) + 1
     if found != n_clients:
         raise ConfigError(
@@ -218,7 +218,7 @@ def _consecutive(sizes: Array) -> list[Array]:
     return np.split(places, np.cumsum(sizes)[:-1])
 
 
-def _codes(values: Array) -> Array:
+def _sorted_positions(values: Array) -> Array:
     """Return the position of each value among the sorted distinct values."""
     return np.asarray(np.unique(values, return_inverse=True)[1]).reshape(-1)
 
@@ -232,10 +232,10 @@ def _column_of_deal(deal: partial[list[Array]]) -> Any:
     return inspect.signature(deal).parameters["column"].default
 
 
-def _column(deal: partial[list[Array]], beside: Mapping[str, Array]) -> Array:
+def _label_values(deal: partial[list[Array]], beside: Mapping[str, Array]) -> Array:
     name, kind = _column_of_deal(deal), deal.func.__name__
     if isinstance(name, str):
-        name = clean(name)
+        name = clean_name(name)
     if name in beside:
         return np.asarray(beside[name])
     there, remedy = "has no label columns", "Use data with this column, or use iid."

@@ -15,8 +15,8 @@ from flower_pca.base.labels import count
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 from flower_pca.blocks.bed import HEAD, Bed, bytes_of_a_variant
-from flower_pca.data.gaps import emptied
-from flower_pca.data.reading import reading
+from flower_pca.data.gaps import with_gaps_as_nan
+from flower_pca.data.reading import reading_file
 from flower_pca.names import variants as names_of_variants
 from flower_pca.names.table import Table
 
@@ -57,28 +57,28 @@ def bed(
     """
     checks.choice("ambiguous", ambiguous, (True, False))
     checks.choice("precision", precision, ("single", "double"))
-    with reading(path, "a .bed file of PLINK") as file:
-        head = _head(file)
-        families, persons, ids = _people(file.with_suffix(".fam"))
-        names, other = _variants(file.with_suffix(".bim"))
+    with reading_file(path, "a .bed file of PLINK") as file:
+        head = _first_bytes(file)
+        families, persons, ids = _read_people(file.with_suffix(".fam"))
+        names, other = _read_variants(file.with_suffix(".bim"))
         _require_size(file, head, len(ids), len(names))
-        taken = None if people is None else _taken(file, ids, people)
-        chosen = _on_list(file, names, variants) if variants is not None else np.arange(len(names))
+        taken = None if people is None else _positions_of_people(file, ids, people)
+        chosen = _positions_of_variants(file, names, variants) if variants is not None else np.arange(len(names))
         if not ambiguous:
-            chosen = chosen[~names_of_variants.ambiguous(names[j] for j in chosen)]
+            chosen = chosen[~names_of_variants.is_each_ambiguous(names[j] for j in chosen)]
             if not len(chosen):
                 raise DataError(f"{file} has only A/T and C/G variants. Leave ambiguous=False out.")
         dtype = np.float32 if precision == "single" else np.float64
         rows = Bed(file, len(ids), chosen, other[chosen], dtype)
         if taken is not None:
-            rows = rows.of_rows(taken)
+            rows = rows.select_rows(taken)
             families, persons, ids = families[taken], persons[taken], tuple(ids[i] for i in taken)
         beside = {"FID": families, "IID": persons}
         table = Table.of_file(file, rows, tuple(names[j] for j in chosen), beside)
-    return emptied(replace(table, ids=ids), gaps)
+    return with_gaps_as_nan(replace(table, ids=ids), gaps)
 
 
-def _head(file: Path) -> bytes:
+def _first_bytes(file: Path) -> bytes:
     """Return the first bytes of the file. Raise a DataError unless it stores one variant after another."""
     with file.open("rb") as raw:
         head = raw.read(len(HEAD))
@@ -110,7 +110,7 @@ def _require_size(file: Path, head: bytes, people: int, variants: int) -> None:
     )
 
 
-def _lines(place: Path, what: str) -> Iterator[list[str]]:
+def _fields_of_lines(place: Path, what: str) -> Iterator[list[str]]:
     """Yield the fields of each line of a .bim or .fam file.
 
     The fields of all lines are never held together, because they would take far more memory than the text.
@@ -135,27 +135,29 @@ def _lines(place: Path, what: str) -> Iterator[list[str]]:
         raise DataError(f"{place} lists no {what}. {_WRITE}")
 
 
-def _people(place: Path) -> tuple[Array, Array, tuple[str, ...]]:
+def _read_people(place: Path) -> tuple[Array, Array, tuple[str, ...]]:
     """Return the family, the person and the id of each row. The id is family/person, or the person alone."""
-    lines = list(_lines(place, "people"))
-    ids = tuple(_id(family, person) for family, person, *_ in lines)
-    if twice := _twice(ids):
+    lines = list(_fields_of_lines(place, "people"))
+    ids = tuple(_person_id(family, person) for family, person, *_ in lines)
+    if twice := _first_duplicate(ids):
         raise DataError(f"Lines {twice[0]:,} and {twice[1]:,} of {place} name the same person. Keep one of them.")
     return np.array([fields[0] for fields in lines]), np.array([fields[1] for fields in lines]), ids
 
 
-def _id(family: str, person: str) -> str:
+def _person_id(family: str, person: str) -> str:
     return person if family in ("0", person) else f"{family}/{person}"
 
 
-def _taken(file: Path, ids: tuple[str, ...], given: str) -> Array:
+def _positions_of_people(file: Path, ids: tuple[str, ...], listed: str) -> Array:
     """Return the positions in the file of the people on a list, in the order of the file."""
-    with reading(given, "a list of people") as place:
+    with reading_file(listed, "a list of people") as place:
         lines = [line.split() for line in place.read_text("utf-8").splitlines()]
     if lines and lines[0] and lines[0][0] in ("FID", "#FID", "IID", "#IID"):
         lines[0] = []
     wanted = {
-        number: fields[0] if len(fields) == 1 else _id(*fields[:2]) for number, fields in enumerate(lines, 1) if fields
+        number: fields[0] if len(fields) == 1 else _person_id(*fields[:2])
+        for number, fields in enumerate(lines, 1)
+        if fields
     }
     if not wanted:
         raise DataError(f"{place} lists no people. Write family and person in each line, as in {file.stem}.fam.")
@@ -169,20 +171,20 @@ def _taken(file: Path, ids: tuple[str, ...], given: str) -> Array:
     return np.unique([place_of[name] for name in wanted.values()])
 
 
-def _variants(place: Path) -> tuple[list[str], Array]:
+def _read_variants(place: Path) -> tuple[list[str], Array]:
     """Return the names of all variants, and whether the file counts the second allele of each name."""
     names: list[str] = []
     others: list[bool] = []
-    for line, (chromosome, _, _, position, one, other) in enumerate(_lines(place, "variants"), 1):
+    for line, (chromosome, _, _, position, one, other) in enumerate(_fields_of_lines(place, "variants"), 1):
         if not (position.isascii() and position.isdigit()):
             raise DataError(
                 f"Line {line:,} of {place} has the position {shown(position)}, but a position must be a whole number. "
                 f"{_WRITE}"
             )
-        name, is_other = names_of_variants.name_of(chromosome, position, one, other)
+        name, is_other = names_of_variants.name_of_variant(chromosome, position, one, other)
         names.append(name)
         others.append(is_other)
-    if twice := _twice(names):
+    if twice := _first_duplicate(names):
         raise DataError(
             f"Lines {twice[0]:,} and {twice[1]:,} of {place} are the same variant, {names[twice[0] - 1]}. "
             f"{_keep_one(place, twice)}"
@@ -192,7 +194,7 @@ def _variants(place: Path) -> tuple[list[str], Array]:
 
 def _keep_one(place: Path, twice: tuple[int, int]) -> str:
     """Return advice about two lines of a .bim file with the same variant."""
-    lines = [fields for number, fields in enumerate(_lines(place, "variants"), 1) if number in twice]
+    lines = [fields for number, fields in enumerate(_fields_of_lines(place, "variants"), 1) if number in twice]
     if lines[0][3] == "0":
         return "Leave out variants without a position, with plink2 --not-chr 0 --make-bed."
     if lines[0][1] == lines[1][1]:
@@ -204,7 +206,7 @@ def _keep_one(place: Path, twice: tuple[int, int]) -> str:
     )
 
 
-def _twice(names: Sequence[str]) -> tuple[int, int] | None:
+def _first_duplicate(names: Sequence[str]) -> tuple[int, int] | None:
     """Return the numbers of the first two lines with the same name, counted from 1. Return None if all differ."""
     if len({*names}) == len(names):
         return None
@@ -212,14 +214,14 @@ def _twice(names: Sequence[str]) -> tuple[int, int] | None:
     return next((before, line) for line, name in enumerate(names, 1) if (before := first.setdefault(name, line)) < line)
 
 
-def _on_list(file: Path, names: list[str], given: str) -> Array:
+def _positions_of_variants(file: Path, names: list[str], listed: str) -> Array:
     """Return the positions of the listed variants among the variants of the file."""
-    with reading(given, "a list of variants") as panel:
+    with reading_file(listed, "a list of variants") as panel:
         if panel.suffix.lower() == ".bim" and panel.exists():
-            wanted, _ = _variants(panel)
+            wanted, _ = _read_variants(panel)
         else:
             lines = filter(str.strip, panel.read_text("utf-8").splitlines())
-            wanted = [names_of_variants.canonical(line.split()[0]) for line in lines]
+            wanted = [names_of_variants.canonical_name(line.split()[0]) for line in lines]
     place_of = {name: j for j, name in enumerate(names)}
     wanted = list(dict.fromkeys(wanted))
     if absent := [name for name in wanted if name not in place_of]:

@@ -16,18 +16,18 @@ import numpy as np
 
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.base.labels import clean, double, nameless, unlike
+from flower_pca.base.labels import clean_name, describe_difference, describe_duplicate, describe_nameless
 from flower_pca.base.options import option
 from flower_pca.base.shown import in_one_line, shown
 from flower_pca.blocks.source import is_sparse
-from flower_pca.names.columns import enumeration, no_numbers
+from flower_pca.names.columns import enumeration, unusable_columns_error
 
 _LARGE: Final = 2**28  # Rows of up to this many bytes in memory are accepted, however small their file is.
 HELD: Final = 2**28  # Rows of at most this many bytes are kept in memory. A larger file is read again at each pass.
 _PACKED: Final = 200  # Larger rows may take at most this many times the size of their file.
 
 
-def ending(path: object) -> str:
+def file_ending(path: object) -> str:
     """Return the ending of a file name, for example ".csv", or ".csv.gz" if the file is compressed."""
     suffixes = [suffix.lower() for suffix in Path(str(path)).suffixes]
     if suffixes[-1:] in ([".gz"], [".zip"]):
@@ -35,18 +35,18 @@ def ending(path: object) -> str:
     return suffixes[-1] if suffixes else ""
 
 
-def stem(path: Path) -> str:
+def file_stem(path: Path) -> str:
     """Return the name of a file without its ending."""
-    return path.name[: len(path.name) - len(ending(path))]
+    return path.name[: len(path.name) - len(file_ending(path))]
 
 
-class Unchanged:
+class UnchangedFile:
     """A check that a file has not changed, for files that are read again at each pass."""
 
     def __init__(self, file: Path) -> None:
         self._file, self._mark = file, _size_and_time(file)
 
-    def require(self) -> None:
+    def require_unchanged(self) -> None:
         """Raise a DataError if the file has changed or disappeared since this check was made."""
         try:
             same = _size_and_time(self._file) == self._mark
@@ -64,7 +64,7 @@ def _size_and_time(file: Path) -> tuple[int, int]:
     return there.st_size, there.st_mtime_ns
 
 
-def held(rows: Any, file: Path) -> Any:
+def in_memory_if_small(rows: Any, file: Path) -> Any:
     """Return dense rows of at most 256 MB as an array, and other rows as a source that is read at each pass."""
     if is_sparse(rows) or rows.shape[0] * rows.shape[1] * rows.dtype.itemsize > HELD:
         return rows
@@ -87,7 +87,7 @@ _BROKEN: Final = (OSError, ValueError, TypeError, KeyError, EOFError, IndexError
 
 
 @contextmanager
-def reading(path: object, rule: str) -> Iterator[Path]:
+def reading_file(path: object, rule: str) -> Iterator[Path]:
     """Yield the path of a file to read. Errors within the block are raised again as a DataError that names the file."""
     if not isinstance(path, str):
         raise ConfigError(f"path is {shown(path)}, but it must be text. Put it in quotes.", setting="path")
@@ -97,7 +97,7 @@ def reading(path: object, rule: str) -> Iterator[Path]:
     try:
         yield file
     except FileNotFoundError as error:
-        raise not_found(path) from error
+        raise not_found_error(path) from error
     except IsADirectoryError as error:
         raise DataError(
             f"{file} is a folder, but this source reads a file. Write folder(path={path!r}).",
@@ -131,21 +131,21 @@ def require_size(file: Path, size: int) -> None:
         )
 
 
-def not_found(path: str) -> DataError:
+def not_found_error(path: str) -> DataError:
     """Return the error for a path that does not exist. For a relative path, the error names the current folder."""
     begins = "" if Path(path).expanduser().is_absolute() else f" The current folder is {Path.cwd()}."
     return DataError(f"No file or folder named {shown(path)}.{begins}", setting="path", value=path)
 
 
-def no_rows(file: object) -> DataError:
+def no_rows_error(file: object) -> DataError:
     """Return the error for a file without rows."""
     return DataError(f"The data file {file} has no rows. Correct it, or remove it.", place=str(file))
 
 
-def texts(what: str, value: object) -> tuple[str, ...]:
+def tuple_of_names(what: str, value: object) -> tuple[str, ...]:
     """Return a list of names as a tuple. Raise a ConfigError if it is not a list of names."""
     if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
-        return tuple(map(clean, value))
+        return tuple(map(clean_name, value))
     raise ConfigError(
         f"{option(what)} is {shown(value)}, but it must be a list of names. For example, write {what}=['a', 'b'].",
         setting=what,
@@ -153,9 +153,9 @@ def texts(what: str, value: object) -> tuple[str, ...]:
     )
 
 
-def matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
+def names_matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
     """Return the names that match at least one of the patterns, such as "lab_*"."""
-    wanted = [clean(pattern) for pattern in patterns]
+    wanted = [clean_name(pattern) for pattern in patterns]
     return [name for name in names if any(fnmatchcase(name, pattern) for pattern in wanted)]
 
 
@@ -163,13 +163,13 @@ def require_matches(what: str, names: Iterable[str], patterns: Iterable[str]) ->
     """Raise a ConfigError if a pattern matches none of the names."""
     there = list(dict.fromkeys(names))
     for pattern in patterns:
-        if not matching(there, [pattern]):
+        if not names_matching(there, [pattern]):
             remedy = checks.did_you_mean(pattern, there, "Leave it out.")
             known = f"The names are {enumeration(there)}" if there else "The list is empty"
             raise ConfigError(f"No {what} matches {shown(pattern)}. {known}. {remedy}", value=pattern)
 
 
-def with_ids(beside: Any, ids: object) -> Any:
+def with_id_column(beside: Any, ids: object) -> Any:
     """Return the names of the label columns, including the column of row identifiers."""
     if ids is None:
         return beside
@@ -180,10 +180,10 @@ def with_ids(beside: Any, ids: object) -> Any:
             setting="ids",
             value=ids,
         )
-    return [*texts("beside", beside), *(() if ids in beside else (ids,))]
+    return [*tuple_of_names("beside", beside), *(() if ids in beside else (ids,))]
 
 
-def chosen(
+def chosen_columns(
     file: object, names: Sequence[str], columns: object, beside: object
 ) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, str]]:
     """Return the names of the features, the names of the label columns, and the unusable columns with their faults.
@@ -191,33 +191,33 @@ def chosen(
     By default, every usable column that is not a label column is a feature. If `columns` names the features, no
     unusable columns are returned.
     """
-    apart = texts("beside", beside)
+    apart = tuple_of_names("beside", beside)
     twice = [name for name, count in Counter(names).items() if name and count > 1]
-    unfit = {name: double(name) for name in twice}
+    unfit = {name: describe_duplicate(name) for name in twice}
     if "" in names and "" not in apart:
         places = [j for j, name in enumerate(names) if not name]
-        unfit[""] = nameless(places, len(names))
+        unfit[""] = describe_nameless(places, len(names))
     features = tuple(name for name in names if name not in apart and name not in unfit)
     if columns is not None:
-        features = texts("columns", columns)
+        features = tuple_of_names("columns", columns)
     for name in (*features, *apart):
         if name in unfit:
-            raise no_numbers(file, {name: unfit[name]})
+            raise unusable_columns_error(file, {name: unfit[name]})
         if name not in names:
             raise ConfigError(
-                f"{file} has no column {shown(name)}. {_instead(name, names)}",
+                f"{file} has no column {shown(name)}. {_advice_about_name(name, names)}",
                 setting="columns",
                 value=name,
                 place=str(file),
             )
     if columns is None and not features and unfit:
-        raise no_numbers(file, unfit)
+        raise unusable_columns_error(file, unfit)
     return features, apart, {} if columns is not None else unfit
 
 
-def _instead(name: str, names: Sequence[str]) -> str:
+def _advice_about_name(name: str, names: Sequence[str]) -> str:
     """Return advice about a name that is not among the names of the columns."""
-    if near := unlike([name], names):
+    if near := describe_difference([name], names):
         return f"{near}."
     other = "Name other columns, or correct the file."
     if list(names) == [str(j + 1) for j in range(len(names))]:

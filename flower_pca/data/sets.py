@@ -10,13 +10,13 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base import checks
-from flower_pca.base.errors import ConfigError, DataError, requires
-from flower_pca.base.labels import clean
+from flower_pca.base.errors import ConfigError, DataError, requiring
+from flower_pca.base.labels import clean_name
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import in_one_line
 from flower_pca.data.partition import sizes_by_weight
-from flower_pca.data.reading import chosen
-from flower_pca.names.columns import no_numbers
+from flower_pca.data.reading import chosen_columns
+from flower_pca.names.columns import unusable_columns_error
 from flower_pca.names.table import Table
 
 _BUNDLED: Final = ("breast_cancer", "diabetes", "digits", "iris", "linnerud", "wine")
@@ -31,7 +31,7 @@ def sklearn(*, name: str) -> Table:
         The name of the data set: breast_cancer, diabetes, digits, iris, linnerud or wine.
     """
     checks.choice("The data set of scikit-learn", name, _BUNDLED)
-    with requires("scikit-learn", "to read this"):
+    with requiring("scikit-learn", "to read this"):
         from sklearn import datasets
     bunch = getattr(datasets, f"load_{name}")()
     target = np.asarray(bunch.target)
@@ -62,7 +62,7 @@ def hugging_face(
     beside : sequence of str, default=()
         Names of columns that are not features, such as labels or row identifiers. They may hold text.
     """
-    with requires("flwr-datasets", "to read this"):
+    with requiring("flwr-datasets", "to read this"):
         from flwr_datasets import FederatedDataset
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # Progress bars go to stderr.
@@ -73,28 +73,28 @@ def hugging_face(
             f"The data set {name} of Hugging Face cannot be loaded ({in_one_line(error)}). Check its name, the split "
             "and the network connection."
         ) from error
-    names = [clean(column) for column in loaded.column_names]
-    features, apart, words = chosen(name, names, columns, beside)
+    names = [clean_name(column) for column in loaded.column_names]
+    features, apart, words = chosen_columns(name, names, columns, beside)
     if words:
-        raise no_numbers(name, words)
+        raise unusable_columns_error(name, words)
     columns = (*features, *apart)
     spelt = {column: loaded.column_names[names.index(column)] for column in columns}
     numeric = loaded.select_columns([spelt[feature] for feature in features]).with_format("numpy")
-    blocks = {feature: _block(numeric[:][spelt[feature]]) for feature in features}
+    blocks = {feature: _column_as_block(numeric[:][spelt[feature]]) for feature in features}
     bad = {
         feature: f"{_shown_first(block)} in column {feature}"
         for feature, block in blocks.items()
         if block.dtype.kind not in "fiub"
     }
     if bad:
-        raise no_numbers(name, bad)
+        raise unusable_columns_error(name, bad)
     read = loaded.select_columns([spelt[column] for column in apart]).with_format(None)[:]
     values = {column: np.asarray(read[spelt[column]]) for column in apart}
     single = all(block.shape[1] == 1 for block in blocks.values())
     return Table(np.hstack(list(blocks.values())), features if single else None, beside=values)
 
 
-def _block(values: Any) -> Array:
+def _column_as_block(values: Any) -> Array:
     """Return a column as an n x m array. Each of its n entries may be an array of any shape with m numbers."""
     block = np.asarray(values)
     return block.reshape(len(block), -1)

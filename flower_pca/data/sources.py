@@ -20,19 +20,28 @@ import numpy as np
 
 from flower_pca.base import checks, labels
 from flower_pca.base import spec as specs
-from flower_pca.base.errors import ConfigError, DataError, private
-from flower_pca.base.options import apart, option
+from flower_pca.base.errors import ConfigError, DataError, marked_private
+from flower_pca.base.options import advice_to_read_apart, option
 from flower_pca.base.shown import shown
 from flower_pca.data.delimited import csv
 from flower_pca.data.files import arrow, mtx, npy, npz, npz_or_sparse, parquet, sparse, svmlight
-from flower_pca.data.gaps import emptied
+from flower_pca.data.gaps import with_gaps_as_nan
 from flower_pca.data.plink import bed
-from flower_pca.data.reading import ending, matching, no_rows, not_found, reading, require_matches, stem, texts
+from flower_pca.data.reading import (
+    file_ending,
+    file_stem,
+    names_matching,
+    no_rows_error,
+    not_found_error,
+    reading_file,
+    require_matches,
+    tuple_of_names,
+)
 from flower_pca.data.sets import arithmetic, geometric, hugging_face, sklearn, synthetic
 from flower_pca.data.spreadsheets import excel
 from flower_pca.data.stores import h5, h5ad, zarr
 from flower_pca.data.surveys import sas, spss, stata
-from flower_pca.names.columns import Heading, enumeration, no_numbers, usual_place
+from flower_pca.names.columns import Heading, enumeration, position_of_majority, unusable_columns_error
 from flower_pca.names.levels import source_of
 from flower_pca.names.table import Table
 
@@ -150,19 +159,19 @@ def folder(
         "variants": variants,
         "ambiguous": ambiguous,
         "columns": columns or None,
-        "beside": [name for name in texts("beside", beside) if name != "file"] or None,
+        "beside": [name for name in tuple_of_names("beside", beside) if name != "file"] or None,
     }
     options = {name: value for name, value in given.items() if value is not None}
-    place, files = files_of(path, pattern, texts("without", without))
+    place, files = files_of(path, pattern, tuple_of_names("without", without))
     _require_files(place, files, options)
-    tables = _tables(files, options, texts("drop", drop))
-    usual = usual_table(tables)
+    tables = _read_tables(files, options, tuple_of_names("drop", drop))
+    usual = position_of_usual_table(tables)
     first = tables[usual]
     # If the files order their columns differently, all tables take the sorted order.
     if first.names and any(table.names != first.names for table in tables):
         first = first.pick(tuple(sorted(first.names)))
-    tables = [like(first, table, files[usual], file) for table, file in zip(tables, files, strict=True)]
-    names = _sites(files)
+    tables = [with_columns_of(first, table, files[usual], file) for table, file in zip(tables, files, strict=True)]
+    names = _names_of_sites(files)
     sizes = [len(table) for table in tables]
     shared = [name for name in tables[0].beside if all(name in table.beside for table in tables)]
     labels_of_rows = {name: np.concatenate([table.beside[name] for table in tables]) for name in shared}
@@ -198,7 +207,7 @@ def parties(
     gaps : default=None
         Values that stand for a missing value: see `delimited.csv`.
     """
-    with private():
+    with marked_private():
         load = _loader_of(spec)
         if load.func is folder:
             given = {name: value for name, value in load.keywords.items() if value is not None}
@@ -269,7 +278,7 @@ def make(
     spec : str
         A spec string or a bare path.
     needed : sequence of str or None, default=None
-        Names of the columns that must be usable. Other unusable columns are ignored: see `table_with`.
+        Names of the columns that must be usable. Other unusable columns are ignored: see `table_for_columns`.
     words : sequence of str, default=()
         Names of columns to keep as text, so that numeric columns can be made from them.
     ids : str or None, default=None
@@ -278,13 +287,13 @@ def make(
         Values that stand for a missing value: [".", -999], or one list per column.
     """
     if isinstance(spec, str):
-        checks.path_of("the data", spec)
+        checks.require_path("the data", spec)
     if ids is not None:
         found = table(spec, words=words, beside=(ids,), gaps=gaps).with_ids(ids)
     elif words:
         found = table(spec, words=words, gaps=gaps)
     else:
-        found = table_with(spec, needed, gaps=gaps)
+        found = table_for_columns(spec, needed, gaps=gaps)
     if found.names or found.is_text or found.texts or found.ids is not None:
         return found.joined()
     return found.rows
@@ -295,7 +304,7 @@ def is_random(spec: str) -> bool:
     return _loader_of(spec).func in DRAWN
 
 
-def size_drawn(spec: str) -> int:
+def largest_drawn_size(spec: str) -> int:
     """Return the size of the largest array of random numbers that a spec draws, or an upper bound for it."""
     known = inspect.signature(_loader_of(spec)).parameters
     given = [known[name].default if name in known else 1 for name in ("n", "d", "clients")]
@@ -337,7 +346,7 @@ def table(
         plain = columns and [name for name in columns if name not in words]
         whole = table(spec, beside=(*beside, *words), columns=plain, drop=drop, without=without, gaps=gaps)
         return whole.with_words(tuple(words))
-    with private():
+    with marked_private():
         load = _loader_of(spec)
         if load.func is folder:
             drop = (*load.keywords.get("drop", ()), *drop)
@@ -356,7 +365,9 @@ def words_among(
     return tuple(name for name in covariates if np.asarray(cells[name]).dtype.kind not in "fiub")
 
 
-def table_with(spec: str, needed: Sequence[str] | None, *, beside: Sequence[str] = (), gaps: Any = None) -> Table:
+def table_for_columns(
+    spec: str, needed: Sequence[str] | None, *, beside: Sequence[str] = (), gaps: Any = None
+) -> Table:
     """Read the rows of a source. Only the needed columns must hold numbers at all sites.
 
     If another column is unusable, it is left out without an error, so rows for an earlier run can be read again.
@@ -403,7 +414,7 @@ def _load(
         if isinstance(already, list | tuple | None):
             already = already or ()
             load = partial(load, beside=(*already, *(name for name in beside if name not in already)))
-    loaded = emptied(load(), gaps)
+    loaded = with_gaps_as_nan(load(), gaps)
     if loaded.ndim != 2:
         if fields := np.dtype(loaded.dtype).names:
             raise DataError(
@@ -415,7 +426,7 @@ def _load(
             "If it is a vector x, save x[:, None] instead."
         )
     require_matches(_DROPPED, loaded.columns, drop)
-    loaded = loaded.without(matching(loaded.columns, drop))
+    loaded = loaded.without(names_matching(loaded.columns, drop))
     if columns is None:
         return loaded
     return loaded.pick(tuple(columns))
@@ -423,7 +434,7 @@ def _load(
 
 def _loader_of(spec: str) -> partial[Table]:
     if isinstance(spec, str):
-        end = ending(spec)
+        end = file_ending(spec)
         if spec not in SOURCES and Path(spec).expanduser().is_dir() and end != ".zarr":
             return partial(folder, path=spec)
         if end in ENDINGS:
@@ -431,9 +442,9 @@ def _loader_of(spec: str) -> partial[Table]:
         if end in _OTHERS:
             raise ConfigError(f"flower_pca cannot read {spec}: it ends in {end}. {_OTHERS[end]}", setting="path")
         if "(" not in spec and spec not in SOURCES and not Path(spec).expanduser().exists():
-            raise not_found(spec)
+            raise not_found_error(spec)
         if "(" not in spec and spec not in SOURCES:
-            with reading(spec, "a table") as file:  # The reader refuses a pipe or a device.
+            with reading_file(spec, "a table") as file:  # The reader refuses a pipe or a device.
                 raise ConfigError(
                     f"The name of {file} does not show which kind of file it is. Rename it to end in {_endings()}."
                 )
@@ -450,28 +461,28 @@ def _parties_of_folder(
     """Return one table per file of a folder in which each file holds different columns of the same people."""
     _, files = files_of(path, pattern, without)
     wanted = dict(options) if ids is None else {"ids": ids, **options}
-    pairs = zip(_tables(files, wanted, drop, people=ids is None), _sites(files), strict=True)
+    pairs = zip(_read_tables(files, wanted, drop, people=ids is None), _names_of_sites(files), strict=True)
     return [replace(table, site=site) for table, site in pairs]
 
 
 def files_of(path: str, pattern: str, without: Sequence[str] = ()) -> tuple[Path, list[Path]]:
-    """Return the folder and its data files, except for the files in `without`. The files are sorted by `natural`."""
-    with reading(path, "a folder with one file per client") as place:
+    """Return the folder and its data files, except for the files in `without`, sorted by `natural_sort_key`."""
+    with reading_file(path, "a folder with one file per client") as place:
         if not place.is_dir():
             raise (NotADirectoryError if place.exists() else FileNotFoundError)(str(place))
-        found = [f for f in place.glob(str(pattern)) if ending(f) in ENDINGS or not f.is_dir()]
-        tables = sorted(filter(is_table, found), key=natural)
+        found = [f for f in place.glob(str(pattern)) if file_ending(f) in ENDINGS or not f.is_dir()]
+        tables = sorted(filter(is_table, found), key=natural_sort_key)
     files = [file for file in tables if not _is_no_file(file)]
-    others = [*_unreadable(found), *filter(_is_no_file, tables)]
-    pairs = zip(files, _sites(files), strict=True)
-    names = {file: (stem(file), file.stem, file.name, site) for file, site in pairs}
-    unread = {file: (stem(file), file.stem, file.name) for file in others}
+    others = [*_unreadable_files(found), *filter(_is_no_file, tables)]
+    pairs = zip(files, _names_of_sites(files), strict=True)
+    names = {file: (file_stem(file), file.stem, file.name, site) for file, site in pairs}
+    unread = {file: (file_stem(file), file.stem, file.name) for file in others}
     require_matches("site to leave out", chain.from_iterable([*names.values(), *unread.values()]), without)
-    _require_no_unread([file for file, known in unread.items() if not matching(known, without)], place)
-    files = [file for file, known in names.items() if not matching(known, without)]
+    _require_no_unread([file for file, known in unread.items() if not names_matching(known, without)], place)
+    files = [file for file, known in names.items() if not names_matching(known, without)]
     if not files:
         remedy, below = "Check the path and the pattern.", f"*/{pattern}"
-        if any(ending(file) in ENDINGS for file in place.glob(below)):
+        if any(file_ending(file) in ENDINGS for file in place.glob(below)):
             remedy = f"To read its subfolders, write folder(path={path!r}, pattern={below!r}), a client for each file."
         raise DataError(
             f"The folder {place} has no files that match {pattern!r} and end in {_endings()}. {remedy}",
@@ -480,36 +491,36 @@ def files_of(path: str, pattern: str, without: Sequence[str] = ()) -> tuple[Path
     return place, files
 
 
-def _unreadable(files: Sequence[Path]) -> list[Path]:
+def _unreadable_files(files: Sequence[Path]) -> list[Path]:
     """Return the files that may be tables by their ending, but cannot be read."""
     # Skip hidden and temporary files, such as the lock file of an open spreadsheet.
-    seen = [file for file in files if not file.name.startswith((".", "~")) and ending(file) not in ENDINGS]
+    seen = [file for file in files if not file.name.startswith((".", "~")) and file_ending(file) not in ENDINGS]
     return [file for file in seen if file.suffix.lower() in _UNREAD and file.stem.lower() not in _WORDS]
 
 
 def _is_no_file(path: Path) -> bool:
     """Return whether a path is a pipe, a device or a folder. A broken link is none of these and fails when read."""
-    return path.exists() and not path.is_file() and ending(path) != ".zarr"
+    return path.exists() and not path.is_file() and file_ending(path) != ".zarr"
 
 
 def _require_no_unread(unread: Sequence[Path], folder: Path) -> None:
     """Raise a DataError if the folder has files that may be sites but cannot be read, so that no site is lost."""
     if names := sorted(path.name for path in filter(_is_no_file, unread)):
         raise DataError(
-            f"{folder} has {_possible(names, 'an entry', 'entries')}, but only regular files can be read: "
+            f"{folder} has {_possible_sites(names, 'an entry', 'entries')}, but only regular files can be read: "
             f"{enumeration(names)}. Replace pipes, devices and folders by files, or leave them out with "
             f"{option('without', names)}."
         )
     if names := sorted(file.name for file in unread):
         raise DataError(
-            f"{folder} has {_possible(names, 'a file', 'files')}, but flower_pca cannot read this kind of file: "
+            f"{folder} has {_possible_sites(names, 'a file', 'files')}, but flower_pca cannot read this kind of file: "
             f"{enumeration(names)}. Convert them to csv or parquet, or leave them out with {option('without', names)}."
         )
 
 
-def _possible(names: Sequence[str], one: str, several: str) -> str:
+def _possible_sites(names: Sequence[str], singular: str, plural: str) -> str:
     """Return the phrase for one or several files that may be sites, for a message."""
-    return f"{one} that may be a site" if len(names) == 1 else f"{several} that may be sites"
+    return f"{singular} that may be a site" if len(names) == 1 else f"{plural} that may be sites"
 
 
 def _endings() -> str:
@@ -518,38 +529,39 @@ def _endings() -> str:
     return f"{', '.join(plain)}; text files also with .gz or .zip at the end"
 
 
-def _tables(
+def _read_tables(
     files: Sequence[Path], options: Mapping[str, Any], drop: Sequence[str], *, people: bool = False
 ) -> list[Table]:
     """Read the tables of these files, without the columns in `drop`.
 
     If `people` is true, an error about a column of text suggests using this column as row identifiers.
     """
-    tables = [_read(file, options) for file in files]
+    tables = [_read_table(file, options) for file in files]
     require_matches(_DROPPED, [name for table in tables for name in table.columns], drop)
-    tables = [table.without(matching(table.columns, drop)) for table in tables]
+    tables = [table.without(names_matching(table.columns, drop)) for table in tables]
     for table, file in zip(tables, files, strict=True):
         if table.words and people:
             first = next(iter(table.words))
             raise DataError(
                 f"The columns of {file} must hold numbers, but there is {enumeration(table.words.values())}. If "
-                f"column {first} identifies people, use {option('ids', first)}. Otherwise, {apart(list(table.words))}.",
+                f"column {first} identifies people, use {option('ids', first)}. Otherwise, "
+                f"{advice_to_read_apart(list(table.words))}.",
                 place=str(file),
             )
         if table.words:
-            raise no_numbers(file, table.words)
+            raise unusable_columns_error(file, table.words)
     for table, file in zip(tables, files, strict=True):
         # A site may have no rows yet, but its file must name its columns.
         if table.ndim == 2 and not len(table) and (not table.columns or not any(map(len, tables))):
-            raise no_rows(file)
+            raise no_rows_error(file)
     return tables
 
 
-def _read(file: Path, options: Mapping[str, Any]) -> Table:
+def _read_table(file: Path, options: Mapping[str, Any]) -> Table:
     """Read the table of a file, with the options that apply to this kind of file."""
-    reader = ENDINGS[ending(file)]
+    reader = ENDINGS[file_ending(file)]
     known = inspect.signature(reader).parameters
-    of_file = {name: _of_file(value, file) if name in _BY_FILE else value for name, value in options.items()}
+    of_file = {name: _option_for_file(value, file) if name in _BY_FILE else value for name, value in options.items()}
     given = {name: value for name, value in of_file.items() if value is not None}
     gaps = None if "gaps" in known else given.pop("gaps", None)
     for name in given:
@@ -562,7 +574,9 @@ def _read(file: Path, options: Mapping[str, Any]) -> Table:
                 value=given[name],
                 place=str(file),
             )
-    return emptied(reader(path=str(file), **{name: value for name, value in given.items() if name in known}), gaps)
+    return with_gaps_as_nan(
+        reader(path=str(file), **{name: value for name, value in given.items() if name in known}), gaps
+    )
 
 
 _OF_KIND: Final = {
@@ -573,49 +587,49 @@ _OF_TEXT: Final = ("sep", "header", "decimal", "thousands", "encoding")
 _BY_FILE: Final = (*_OF_TEXT, "people")
 
 
-def _of_file(value: Any, file: Path) -> Any:
+def _option_for_file(value: Any, file: Path) -> Any:
     """Return an option's value for a file. If a mapping has no value for the file, return None."""
     if not isinstance(value, Mapping):
         return value
-    return next((value[name] for name in _keys_of(file) if name in value), None)
+    return next((value[name] for name in _mapping_keys(file) if name in value), None)
 
 
-def _keys_of(file: Path) -> tuple[str, str, str]:
+def _mapping_keys(file: Path) -> tuple[str, str, str]:
     """Return the keys under which a mapping may hold a file's value: its name, its name without ending, its folder."""
-    return file.name, stem(file), file.parent.name
+    return file.name, file_stem(file), file.parent.name
 
 
 def _require_files(folder: Path, files: Sequence[Path], options: Mapping[str, Any]) -> None:
     """Raise a ConfigError if an option has a value for a file that the folder does not have."""
-    known = [name for file in files for name in _keys_of(file)]
+    known = [name for file in files for name in _mapping_keys(file)]
     for setting, value in options.items():
         if not isinstance(value, Mapping) or setting not in _BY_FILE:
             continue
         if absent := [name for name in value if name not in known]:
             raise ConfigError(
                 f"{folder} has no file {shown(absent[0])}, for which {setting} has a value. "
-                f"{checks.did_you_mean(absent[0], known, f'Its files are {enumeration(map(stem, files))}.')}",
+                f"{checks.did_you_mean(absent[0], known, f'Its files are {enumeration(map(file_stem, files))}.')}",
                 setting=setting,
                 value=value,
             )
 
 
-def _sites(files: Sequence[Path]) -> list[str]:
+def _names_of_sites(files: Sequence[Path]) -> list[str]:
     """Return a name for each client: the name of its file, or of its folder if several files have the same name."""
     parents = [file.parent.name for file in files]
-    for names in ([stem(file) for file in files], [file.name for file in files], parents):
+    for names in ([file_stem(file) for file in files], [file.name for file in files], parents):
         if len(set(names)) == len(names):
             return names
     return [f"{parent}/{file.name}" for parent, file in zip(parents, files, strict=True)]
 
 
-def usual_table(tables: Sequence[Table]) -> int:
+def position_of_usual_table(tables: Sequence[Table]) -> int:
     """Return the position of the first table that has the most common set of columns."""
     headings = (Heading.of_names(table.names or (), table.shape[-1]) for table in tables)
-    return usual_place(headings)
+    return position_of_majority(headings)
 
 
-def like(first: Table, table: Table, one: Path, other: Path) -> Table:
+def with_columns_of(first: Table, table: Table, first_name: Path, table_name: Path) -> Table:
     """Return a table with its columns in the order of the first table. Raise a DataError if the columns differ."""
     if table.names == first.names and table.shape[-1] == first.shape[-1]:
         return table
@@ -623,20 +637,20 @@ def like(first: Table, table: Table, one: Path, other: Path) -> Table:
         return table.pick(first.names)
     heading = Heading.of_names(table.names or (), table.shape[-1])
     expected = Heading.of_names(first.names or (), first.shape[-1])
-    raise heading.mismatch(str(other), expected, one.name).error(DataError)
+    raise heading.mismatch(str(table_name), expected, first_name.name).error(DataError)
 
 
 def is_table(file: Path) -> bool:
     """Return whether a file is a table, according to its name."""
-    is_text = ending(file) == ".txt"
+    is_text = file_ending(file) == ".txt"
     return (
-        ending(file) in ENDINGS
+        file_ending(file) in ENDINGS
         and not file.name.startswith((".", "~"))
         and not (is_text and file.stem.lower() in _WORDS)
     )
 
 
-def natural(file: Path) -> list[Any]:
+def natural_sort_key(file: Path) -> list[Any]:
     """Return a sort key that puts client2 before client10. Files with the same name are sorted by folder."""
     return [
         # Python cannot compare a number with a word, so 0 marks numbers and 1 marks words.

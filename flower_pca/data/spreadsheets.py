@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from flower_pca.base import checks, labels
-from flower_pca.base.errors import ConfigError, DataError, requires
+from flower_pca.base.errors import ConfigError, DataError, requiring
 from flower_pca.base.shown import in_one_line, shown
-from flower_pca.data.reading import reading, require_memory
+from flower_pca.data.reading import reading_file, require_memory
 from flower_pca.data.typed import table_of
 from flower_pca.names.columns import enumeration
 from flower_pca.names.table import Table
@@ -53,14 +53,14 @@ def excel(
         The memory limit in GB, because a spreadsheet can only be read whole.
     """
     checks.choice("header", header, (True, False))
-    with requires("python-calamine", "to read spreadsheets"):
+    with requiring("python-calamine", "to read spreadsheets"):
         import python_calamine as calamine
-    with reading(path, "a spreadsheet") as file:
+    with reading_file(path, "a spreadsheet") as file:
         _require_no_password(file)
         require_memory(file, _SIZE * _unpacked_size(file), max_gb)
         try:
             book = calamine.CalamineWorkbook.from_path(str(file))
-            lines = _sheet(file, book, sheet).to_python(skip_empty_area=False)
+            lines = _chosen_sheet(file, book, sheet).to_python(skip_empty_area=False)
         except (calamine.CalamineError, calamine.PasswordError, calamine.ZipError, calamine.XmlError) as error:
             raise DataError(
                 f"{file} is not a readable spreadsheet ({in_one_line(error)}). Save it as .xlsx again."
@@ -103,7 +103,7 @@ def _unpacked_size(file: Path) -> float:
         return float(sum(part.file_size for part in archive.infolist()))
 
 
-def _sheet(file: Path, book: Any, sheet: str | int | None) -> Any:
+def _chosen_sheet(file: Path, book: Any, sheet: str | int | None) -> Any:
     """Return the chosen sheet, or the only sheet with cells."""
     names = list(book.sheet_names)
     if isinstance(sheet, str) and sheet in names:

@@ -10,15 +10,15 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base import checks, labels
-from flower_pca.base.errors import ConfigError, DataError, requires
+from flower_pca.base.errors import ConfigError, DataError, requiring
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 from flower_pca.blocks import adapters
 from flower_pca.blocks.normalized import normalized
-from flower_pca.data.gaps import emptied
-from flower_pca.data.reading import held, reading, texts, with_ids
+from flower_pca.data.gaps import with_gaps_as_nan
+from flower_pca.data.reading import in_memory_if_small, reading_file, tuple_of_names, with_id_column
 from flower_pca.names import annotated
-from flower_pca.names.columns import Columns, enumeration
+from flower_pca.names.columns import ColumnNames, enumeration
 from flower_pca.names.table import Table
 
 _NAMES_AT_ONCE: Final = 2**16
@@ -44,11 +44,11 @@ def h5(*, path: str, key: str = "X", beside: Sequence[str] = (), ids: str | None
     gaps : default=None
         Numbers that stand for a missing value: [-999], or one list per column.
     """
-    with requires("h5py", "to read HDF5"):
+    with requiring("h5py", "to read HDF5"):
         import h5py
-    with reading(path, "an HDF5 file") as file:
+    with reading_file(path, "an HDF5 file") as file:
         opened = h5py.File(file, "r")
-        return _of_arrays(file, opened, key, beside, ids, gaps)
+        return _table_of_arrays(file, opened, key, beside, ids, gaps)
 
 
 def zarr(
@@ -69,9 +69,9 @@ def zarr(
     gaps : default=None
         Numbers that stand for a missing value: [-999], or one list per column.
     """
-    with requires("zarr", "to read zarr"):
+    with requiring("zarr", "to read zarr"):
         import zarr as store
-    with reading(path, "a zarr array or group") as file:
+    with reading_file(path, "a zarr array or group") as file:
         if not file.exists():
             raise FileNotFoundError(path)
         try:
@@ -79,11 +79,13 @@ def zarr(
         except FileNotFoundError as error:
             raise DataError(f"{file} has no zarr array or group. Write it again, or name another source.") from error
         if hasattr(opened, "shape"):
-            return emptied(Table.of_file(file, held(adapters.of(opened, str(file)), file)), gaps)
-        return _of_arrays(file, opened, key or "X", beside, ids, gaps)
+            return with_gaps_as_nan(
+                Table.of_file(file, in_memory_if_small(adapters.as_blocks(opened, str(file)), file)), gaps
+            )
+        return _table_of_arrays(file, opened, key or "X", beside, ids, gaps)
 
 
-def _of_arrays(file: Path, opened: Any, key: str, beside: Sequence[str], ids: str | None, gaps: Any) -> Table:
+def _table_of_arrays(file: Path, opened: Any, key: str, beside: Sequence[str], ids: str | None, gaps: Any) -> Table:
     """Return the table of a file with several arrays. The array named `key` holds the rows."""
     # A link may lead nowhere.
     members = [name for name in opened if opened.get(name) is not None]
@@ -95,28 +97,28 @@ def _of_arrays(file: Path, opened: Any, key: str, beside: Sequence[str], ids: st
         raise ConfigError(
             f"{file} has no array {key!r}. It has {enumeration(members) or 'none'}. {remedy}", setting="key"
         )
-    source = adapters.of(opened[key], f"{key} of {file}")
+    source = adapters.as_blocks(opened[key], f"{key} of {file}")
     n, d = source.shape
     columns = {}
-    for name in texts("beside", with_ids(beside, ids)):
+    for name in tuple_of_names("beside", with_id_column(beside, ids)):
         if name not in opened or tuple(getattr(opened[name], "shape", ())) != (n,):
             raise ConfigError(
                 f"{file} has no array {shown(name)} with one value for each of its {labels.count(n, 'row')}. "
                 f"{checks.did_you_mean(name, members)}"
             )
-        columns[name] = _values(opened[name])
+        columns[name] = _array_in_memory(opened[name])
     of_names = next((name for name in _NAMES if name in opened and name != key), "")
-    named = tuple(map(str, _values(opened[of_names]).tolist())) if of_names else ()
+    named = tuple(map(str, _array_in_memory(opened[of_names]).tolist())) if of_names else ()
     if named and len(named) != d:
         raise DataError(
             f"The array {of_names} of {file} has {labels.count(len(named), 'name')} for {labels.count(d, 'column')}. "
             "Name each column, or remove this array."
         )
-    known = Columns(named, str(file)).names
-    return emptied(Table.of_file(file, held(source, file), known, columns, ids=ids), gaps)
+    known = ColumnNames(named, str(file)).names
+    return with_gaps_as_nan(Table.of_file(file, in_memory_if_small(source, file), known, columns, ids=ids), gaps)
 
 
-def _values(array: Any) -> Array:
+def _array_in_memory(array: Any) -> Array:
     """Read an array into memory. Bytes are decoded to text."""
     values = np.asarray(array.asstr()[:] if _is_text(array) else array[:])
     if values.dtype.kind == "S":
@@ -160,49 +162,49 @@ def h5ad(
     gaps : default=None
         Numbers that stand for a missing value: [-999], or one list per gene.
     """
-    with requires("h5py", "to read .h5ad files"):
+    with requiring("h5py", "to read .h5ad files"):
         import h5py
-    with reading(path, "an .h5ad file of anndata") as file:
+    with reading_file(path, "an .h5ad file of anndata") as file:
         opened = h5py.File(file, "r")
         for part in ("var", "obs"):
             if part not in opened:
                 raise DataError(
                     f"{file} has no {part}, so it was not written by anndata. Read it with h5(path={path!r})."
                 )
-        matrix = _matrix(file, opened, layer)
-        source = adapters.of(matrix, str(file))
-        genes, whose = (_index(opened[part]) for part in ("var", "obs"))
+        matrix = _expression_matrix(file, opened, layer)
+        source = adapters.as_blocks(matrix, str(file))
+        genes, whose = (_row_names(opened[part]) for part in ("var", "obs"))
         if (len(whose), len(genes)) != source.shape:
             raise DataError(
                 f"The rows of {file} are {source.shape[0]:,} x {source.shape[1]:,}, but obs has {len(whose):,} names "
                 f"and var has {len(genes):,} names. Write the file again with adata.write_h5ad."
             )
-        names = tuple(map(labels.clean, genes))
+        names = tuple(map(labels.clean_name, genes))
         annotated.require_different(names, str(file), "Run adata.var_names_make_unique() and write the file again.")
-        obs = _columns(opened["obs"])
-        wanted = list(obs) if beside is None else list(texts("beside", beside))
+        obs = _columns_of_frame(opened["obs"])
+        wanted = list(obs) if beside is None else list(tuple_of_names("beside", beside))
         if lacking := [name for name in wanted if name not in obs]:
             raise ConfigError(
                 f"obs of {file} has no column {lacking[0]!r}. It has {enumeration(obs) or 'none'}. "
                 f"{checks.did_you_mean(lacking[0], list(obs))}"
             )
-        columns = {name: _column(obs[name]) for name in wanted}
-        rows = normalized(held(source, file), str(file), normalize=normalize, log=log)
+        columns = {name: _read_column(obs[name]) for name in wanted}
+        rows = normalized(in_memory_if_small(source, file), str(file), normalize=normalize, log=log)
         checks.choice("use_highly_variable", use_highly_variable, (True, False))
         wanted_genes = names
         if use_highly_variable:
-            of_genes = _columns(opened["var"])
-            marks = _column(of_genes[annotated.MARKS]) if annotated.MARKS in of_genes else None
-            wanted_genes = annotated.marked(names, marks, str(file))
+            of_genes = _columns_of_frame(opened["var"])
+            marks = _read_column(of_genes[annotated.MARKS]) if annotated.MARKS in of_genes else None
+            wanted_genes = annotated.highly_variable_genes(names, marks, str(file))
     table = Table.of_file(file, rows, names, columns).pick(wanted_genes)
-    return emptied(replace(table, ids=tuple(whose)), gaps)
+    return with_gaps_as_nan(replace(table, ids=tuple(whose)), gaps)
 
 
-def _matrix(file: Path, opened: Any, layer: str | None) -> Any:
+def _expression_matrix(file: Path, opened: Any, layer: str | None) -> Any:
     layers = list(opened.get("layers", ()))
     if layer is not None:
         if layer not in layers:
-            raise annotated.no_layer(str(file), layer, layers)
+            raise annotated.no_such_layer_error(str(file), layer, layers)
         return opened["layers"][layer]
     # anndata can write an X of None as an empty array.
     if "X" not in opened or getattr(opened["X"], "shape", ()) is None:
@@ -213,14 +215,14 @@ def _matrix(file: Path, opened: Any, layer: str | None) -> Any:
     return opened["X"]
 
 
-def _index(group: Any) -> list[str]:
+def _row_names(group: Any) -> list[str]:
     """Return the row names of a data frame in a file."""
     if not hasattr(group, "keys"):  # Old versions of anndata wrote an array of records, one for each row.
         values = np.asarray(group[:])
         return [_decoded(value) for value in values[(values.dtype.names or ("index",))[0]].tolist()]
     stored = group[group.attrs.get("_index", "_index")]
     if not _is_text(stored):
-        return [_decoded(value) for value in _values(stored).tolist()]
+        return [_decoded(value) for value in _array_in_memory(stored).tolist()]
     # Decode the names in parts, because decoding millions of names at once takes several times their memory.
     return [name for i in range(0, len(stored), _NAMES_AT_ONCE) for name in stored.asstr()[i : i + _NAMES_AT_ONCE]]
 
@@ -229,7 +231,7 @@ def _decoded(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-def _columns(group: Any) -> Mapping[str, Any]:
+def _columns_of_frame(group: Any) -> Mapping[str, Any]:
     """Return the columns of a data frame in a file, by name."""
     if not hasattr(group, "keys"):
         return {}
@@ -237,14 +239,14 @@ def _columns(group: Any) -> Mapping[str, Any]:
     return {name: group[name] for name in group if name not in (index, "__categories")}
 
 
-def _column(stored: Any) -> Array:
+def _read_column(stored: Any) -> Array:
     """Read a column of a data frame. Categories and columns with missing values are stored as groups."""
     if hasattr(stored, "shape"):
-        return _values(stored)
+        return _array_in_memory(stored)
     if "codes" in stored:
-        codes, kinds = np.asarray(stored["codes"][:]), _values(stored["categories"]).astype(str)
+        codes, kinds = np.asarray(stored["codes"][:]), _array_in_memory(stored["categories"]).astype(str)
         return np.where(codes < 0, "", kinds[np.maximum(codes, 0)]) if len(kinds) else np.full(len(codes), "")
-    values, gone = _values(stored["values"]), np.asarray(stored["mask"][:])
+    values, gone = _array_in_memory(stored["values"]), np.asarray(stored["mask"][:])
     if values.dtype.kind in "iufb":
         return np.where(gone, np.nan, values.astype(np.float64))
     return np.where(gone, "", values)

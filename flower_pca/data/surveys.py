@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from flower_pca.base.errors import DataError, requires
+from flower_pca.base.errors import DataError, requiring
 from flower_pca.base.shown import in_one_line
-from flower_pca.data.reading import reading, require_memory
+from flower_pca.data.reading import reading_file, require_memory
 from flower_pca.data.typed import table_of
 from flower_pca.names.table import Table
 
@@ -44,7 +44,7 @@ def spss(
     max_gb : float, default=1.0
         The memory limit in GB, because the file can only be read whole.
     """
-    return _read("read_sav", "a file of SPSS", path, encoding, max_gb, columns, beside, ids, gaps)
+    return _read_survey("read_sav", "a file of SPSS", path, encoding, max_gb, columns, beside, ids, gaps)
 
 
 def stata(
@@ -61,7 +61,7 @@ def stata(
 
     See `spss` for the parameters.
     """
-    return _read("read_dta", "a file of Stata", path, encoding, max_gb, columns, beside, ids, gaps)
+    return _read_survey("read_dta", "a file of Stata", path, encoding, max_gb, columns, beside, ids, gaps)
 
 
 def sas(
@@ -79,10 +79,10 @@ def sas(
     See `spss` for the parameters.
     """
     reader = "read_xport" if str(path).lower().endswith(".xpt") else "read_sas7bdat"
-    return _read(reader, "a file of SAS", path, encoding, max_gb, columns, beside, ids, gaps)
+    return _read_survey(reader, "a file of SAS", path, encoding, max_gb, columns, beside, ids, gaps)
 
 
-def _read(
+def _read_survey(
     reader: str,
     rule: str,
     path: str,
@@ -93,28 +93,28 @@ def _read(
     ids: str | None,
     gaps: Any,
 ) -> Table:
-    with requires("pyreadstat", "to read this"):
+    with requiring("pyreadstat", "to read this"):
         import pyreadstat
     read: Callable[..., Any] = getattr(pyreadstat, reader)
-    with reading(path, rule) as file:
+    with reading_file(path, rule) as file:
         file.stat()  # If the file is missing, Python's own error is clearer than pyreadstat's.
         try:
             about = read(str(file), metadataonly=True, encoding=encoding)[1]
             cells = (about.number_rows or 0) * (about.number_columns or 0)
             require_memory(file, max(_SIZE * cells, file.stat().st_size), max_gb)
             found = read(str(file), output_format="dict", encoding=encoding)[0]
-        except _errors(pyreadstat) as error:
-            raise _unreadable(file, rule, error) from error
+        except _reader_errors(pyreadstat) as error:
+            raise _unreadable_error(file, rule, error) from error
     names = list(found)
     return table_of(file, names, [found[name] for name in names], wanted=columns, beside=beside, ids=ids, gaps=gaps)
 
 
-def _errors(package: Any) -> tuple[type[Exception], ...]:
+def _reader_errors(package: Any) -> tuple[type[Exception], ...]:
     """Return the kinds of errors that pyreadstat raises, which depend on its version."""
     return tuple(getattr(package, name) for name in ("ReadstatError", "PyreadstatError") if hasattr(package, name))
 
 
-def _unreadable(file: Path, rule: str, error: Exception) -> DataError:
+def _unreadable_error(file: Path, rule: str, error: Exception) -> DataError:
     return DataError(
         f"{file} cannot be read as {rule} ({in_one_line(error)}). Export it again, or name its encoding, for "
         "example encoding='latin-1'."

@@ -18,7 +18,7 @@ from typing import Any, Final, TextIO
 from flower_pca.base import labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.shown import shown
-from flower_pca.data.reading import ending, stem
+from flower_pca.data.reading import file_ending, file_stem
 
 _MARKS: Final = {  # Longer marks come first, because the mark of UTF-32 begins with the mark of UTF-16.
     codecs.BOM_UTF8: "utf-8-sig",
@@ -34,30 +34,30 @@ _PACKED: Final = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"BZh": "bzip2", b"
 
 
 @contextmanager
-def text_of(file: Path, encoding: str | None) -> Iterator[TextIO]:
+def open_text(file: Path, encoding: str | None) -> Iterator[TextIO]:
     """Open the file as text. If a byte cannot be decoded, raise a DataError that names its place and a remedy."""
-    usual = _codec(encoding) if encoding is not None else "utf-8"
-    with bytes_of(file) as raw:
+    usual = _codec_name(encoding) if encoding is not None else "utf-8"
+    with open_bytes(file) as raw:
         start = raw.read(_LOOK)
     marked = (name for mark, name in _MARKS.items() if start.startswith(mark))
     used = next(marked, usual)
-    _require_text(file, start, used, given=encoding is not None)
+    _require_text(file, start, used, is_given=encoding is not None)
     try:
         # The csv module needs line ends unchanged, because a quoted cell may contain line ends.
-        with bytes_of(file) as raw, io.TextIOWrapper(raw, encoding=used, newline="") as lines:
+        with open_bytes(file) as raw, io.TextIOWrapper(raw, encoding=used, newline="") as lines:
             yield lines
     except UnicodeError as error:
-        got = _place(file, used) or f"bytes that are not text ({getattr(error, 'reason', error)})"
-        remedy = f"{option(file, encoding=_OTHER.get(used, 'latin-1'))}, or name another encoding."
+        got = _place_of_bad_byte(file, used) or f"bytes that are not text ({getattr(error, 'reason', error)})"
+        remedy = f"{advice_on_options(file, encoding=_OTHER.get(used, 'latin-1'))}, or name another encoding."
         raise DataError(
             f"The data file {file} is not text in {_shown_encoding(used)}: it has {got}. {remedy}", place=str(file)
         ) from error
 
 
 @contextmanager
-def bytes_of(file: Path) -> Iterator[Any]:
+def open_bytes(file: Path) -> Iterator[Any]:
     """Open a text file as bytes. A gzip or zip file is decompressed."""
-    kind = ending(file)
+    kind = file_ending(file)
     if kind.endswith(".gz"):
         with gzip.open(file, "rb") as raw:
             yield raw
@@ -79,14 +79,14 @@ def bytes_of(file: Path) -> Iterator[Any]:
             yield raw
 
 
-def option(file: Path, **options: Any) -> str:
+def advice_on_options(file: Path, **options: Any) -> str:
     """Return advice that shows how to read the file with these options, alone or as part of a folder."""
     given = ", ".join(f"{name}={value!r}" for name, value in options.items())
-    of_this = ", ".join(f"{name}={ {stem(file): value}!r}" for name, value in options.items())
+    of_this = ", ".join(f"{name}={ {file_stem(file): value}!r}" for name, value in options.items())
     return f"Write csv(path={str(file)!r}, {given}); for a folder, folder(..., {of_this})"
 
 
-def _codec(encoding: object) -> str:
+def _codec_name(encoding: object) -> str:
     try:
         if not isinstance(encoding, str):
             raise LookupError(encoding)
@@ -104,48 +104,48 @@ def _codec(encoding: object) -> str:
     return {"iso8859-1": "latin-1"}.get(found.name, found.name)
 
 
-def _require_text(file: Path, start: bytes, used: str, *, given: bool) -> None:
+def _require_text(file: Path, start: bytes, encoding: str, *, is_given: bool) -> None:
     """Raise a DataError for a compressed file, or for a file with zero bytes, such as UTF-16 text without a mark."""
     marked = (name for mark, name in _PACKED.items() if start.startswith(mark))
     packed = next(marked, None)
     if packed is not None:
         raise DataError(f"The data file {file} is compressed with {packed}. Unpack it.", place=str(file))
     # In these encodings, zeros are part of letters.
-    if "16" in used or "32" in used or b"\0" not in start:
+    if "16" in encoding or "32" in encoding or b"\0" not in start:
         return
     remedy = "Correct the line, or name the source with a spec that reads this kind of file."
     # In UTF-16, every other byte of Latin text is zero. If there are only a few zeros, a line is damaged.
-    if not given and 4 * start.count(0) >= len(start):
+    if not is_given and 4 * start.count(0) >= len(start):
         order = "utf-16-be"
         # In little-endian order, the zero is the second byte of a letter.
         if start[1::2].count(0) >= start[::2].count(0):
             order = "utf-16-le"
-        remedy = f"{option(file, encoding=order)} if it is in UTF-16."
+        remedy = f"{advice_on_options(file, encoding=order)} if it is in UTF-16."
     line = start[: start.index(0)].count(b"\n") + 1
     raise DataError(
         f"The data file {file} has a zero byte in line {line}, so it is not text. {remedy}", place=str(file)
     )
 
 
-def _place(file: Path, used: str) -> str:
+def _place_of_bad_byte(file: Path, encoding: str) -> str:
     """Describe the first byte that is invalid in this encoding, with its line.
 
     Return "" if there is no such byte, and always for UTF-16 and UTF-32.
     """
-    if "16" in used or "32" in used:
+    if "16" in encoding or "32" in encoding:
         return ""
-    with bytes_of(file) as raw:
+    with open_bytes(file) as raw:
         for number, line in enumerate(raw, 1):
             try:
                 # Decode without "-sig", because the byte-order mark counts in the position of a byte.
-                line.decode(used.removesuffix("-sig"))
+                line.decode(encoding.removesuffix("-sig"))
             except UnicodeError as error:
                 at = getattr(error, "start", 0)
                 return f"the byte 0x{line[at]:02x} in line {number} (byte {at + 1} of the line)"
     return ""
 
 
-def _shown_encoding(used: str) -> str:
-    if used.startswith("utf"):
-        return used.removesuffix("-sig").upper()
-    return used
+def _shown_encoding(encoding: str) -> str:
+    if encoding.startswith("utf"):
+        return encoding.removesuffix("-sig").upper()
+    return encoding

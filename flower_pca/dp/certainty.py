@@ -61,7 +61,7 @@ class Certainty:
     @property
     def in_words(self) -> str:
         """The bounds on the share of the variance that all components explain together, in words."""
-        return labels.bounds(self.together[-1]).replace("unknown", "an unknown share")
+        return labels.share_in_words(self.together[-1]).replace("unknown", "an unknown share")
 
     def __str__(self) -> str:
         numbers = range(1, len(self.signal) + 1)
@@ -69,11 +69,11 @@ class Certainty:
         rest = [j for j in numbers if j not in clear]
         said = [f"Privacy noise alone can give a component a variance of {self.floor:.2g}."]
         if clear:
-            times = labels.series([f"{ratio:.{int(ratio < 10.0)}f}" for ratio in self.signal if ratio > 1.0])
+            times = labels.join_with_and([f"{ratio:.{int(ratio < 10.0)}f}" for ratio in self.signal if ratio > 1.0])
             verb = "has" if len(clear) == 1 else "have"
-            said.append(f"{_components(clear)} {verb} {times} times as much.")
+            said.append(f"{_number_components(clear)} {verb} {times} times as much.")
         if rest:
-            said.append(f"{_components(rest)} cannot be distinguished from noise.")
+            said.append(f"{_number_components(rest)} cannot be distinguished from noise.")
         said.append("So shares of the variance are given as bounds. The number of rows is noisy, too.")
         return " ".join(said)
 
@@ -113,13 +113,13 @@ def certainty(
     number = np.arange(1, len(variances) + 1)
     return Certainty(
         floor=floor,
-        shares=_bounds(variances, floor, total, doubt),
-        together=_bounds(variances.cumsum(), floor * number, total, doubt),
+        shares=_share_bounds(variances, floor, total, doubt),
+        together=_share_bounds(variances.cumsum(), floor * number, total, doubt),
         signal=variances / floor,
     )
 
 
-def _bounds(values: Array, floor: float | Array, total: float, doubt: float) -> Array:
+def _share_bounds(values: Array, floor: float | Array, total: float, doubt: float) -> Array:
     """Return lower and upper bounds on shares of the total, one row for each value.
 
     The error of the values is at most `floor`, and the error of the total is at most `doubt`.
@@ -138,7 +138,7 @@ def _as_measured(frame: Frame, dp: DP | None) -> Frame:
         return frame
     assert frame.mean is not None
     assert frame.names is not None
-    middles, halves = public.halves(dp.public_ranges, frame.names)
+    middles, halves = public.middles_and_half_lengths(dp.public_ranges, frame.names)
     return replace(frame, mean=(frame.mean - middles) / halves, scale=None)
 
 
@@ -148,7 +148,7 @@ def _variance_from_mean_noise(scale: Array | None, deviation: float, reach: floa
     `reach` is the norm to which rows are clipped, times the degrees of freedom.
     """
     step = np.sqrt(3.0) * deviation / reach
-    turned = (step * longest(d)) ** 2
+    turned = (step * longest_normal_vector(d)) ** 2
     return float(turned if scale is None else turned * np.mean(scale**-2.0))
 
 
@@ -168,12 +168,12 @@ def _total_noise(frame: Frame, deviation: float, reach: float, d: int) -> float:
     return float(unit * np.hypot(squares, 2.0 * mean / reach))
 
 
-def _components(numbers: list[int]) -> str:
-    word = labels.noun(len(numbers), "Component")
-    return f"{word} {labels.series([str(j) for j in numbers])}"
+def _number_components(numbers: list[int]) -> str:
+    word = labels.pluralize(len(numbers), "Component")
+    return f"{word} {labels.join_with_and([str(j) for j in numbers])}"
 
 
-def longest(columns: int) -> float:
+def longest_normal_vector(columns: int) -> float:
     """Return a length that a vector of this many independent N(0, 1) numbers rarely exceeds.
 
     The square of this length is two standard deviations above the mean of the vector's squared length.

@@ -43,7 +43,7 @@ _SMALLEST_UNIFORM: Final = 2.0**-193  # a number that is added so that no unifor
 _LEAST: Final = -1022  # minimum exponent of a step, because smaller floats are less precise
 
 
-def normals(shape: tuple[int, ...], bits: Bits) -> Array:
+def draw_normals(shape: tuple[int, ...], bits: Bits) -> Array:
     """Return independent N(0, 1) numbers, computed from random bits by the Box-Muller method.
 
     A large radius is computed from 192 bits.
@@ -51,11 +51,11 @@ def normals(shape: tuple[int, ...], bits: Bits) -> Array:
     drawn: Array = np.empty(math.prod(shape))
     for i in range(0, len(drawn), _DRAWN):
         part = drawn[i : i + _DRAWN]
-        part[:] = _normals(len(part), bits)
+        part[:] = _box_muller(len(part), bits)
     return drawn.reshape(shape)
 
 
-def _normals(count: int, bits: Bits) -> Array:
+def _box_muller(count: int, bits: Bits) -> Array:
     words = bits(2 * count).reshape(2, -1)
     uniform = ~words[0] * 2.0**-64
     rare = uniform < _SMALL_UNIFORM
@@ -80,7 +80,7 @@ def add_noise(a: Array, deviation: float, bits: Bits) -> Array:
         steps = np.clip(in_steps, -_WHOLE, _WHOLE)
     # Noise is added to the rest, because a float of 2^53 or more steps cannot represent single steps of the noise.
     whole = np.floor(steps)
-    noise = deviation / step * normals(np.shape(a), bits)
+    noise = deviation / step * draw_normals(np.shape(a), bits)
     rest = np.rint(steps - whole + noise)
     total = whole.astype(np.int64) + rest.astype(np.int64)
     return np.asarray(total * step)

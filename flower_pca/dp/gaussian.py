@@ -41,15 +41,15 @@ def epsilon_of(mu: float, delta: float) -> float:
     """Return the smallest epsilon >= 0 for which a mechanism with this mu is (epsilon, delta)-private."""
     if delta_of(mu, 0.0) <= delta:
         return 0.0
-    return _least(lambda epsilon: delta_of(mu, epsilon) <= delta)
+    return _smallest_holding(lambda epsilon: delta_of(mu, epsilon) <= delta)
 
 
 def noise_of(epsilon: float, delta: float) -> float:
     """Return the largest mu for which a mechanism is (epsilon, delta)-private."""
-    return 1.0 / _least(lambda multiplier: delta_of(1.0 / multiplier, epsilon) <= delta)
+    return 1.0 / _smallest_holding(lambda multiplier: delta_of(1.0 / multiplier, epsilon) <= delta)
 
 
-def _least(holds: Callable[[float], bool]) -> float:
+def _smallest_holding(holds: Callable[[float], bool]) -> float:
     """Return the smallest positive number for which a condition holds, rounded up to the next float.
 
     The condition must also hold for all larger numbers.

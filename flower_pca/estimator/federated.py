@@ -35,13 +35,13 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.options import marks_of, option
 from flower_pca.base.shown import shown
 from flower_pca.core.algorithm import Algorithm
-from flower_pca.core.config import COVARIATES, named_covariates
+from flower_pca.core.config import COVARIATES, covariate_names
 from flower_pca.estimator import tables
 from flower_pca.names.columns import enumeration
 from flower_pca.names.levels import AsGiven, Coding, read_levels, source_of
 from flower_pca.names.table import Table
 from flower_pca.results.pca import PCAResult
-from flower_pca.results.projection import known_shrinkage
+from flower_pca.results.projection import require_shrinkage
 from flower_pca.results.start import Start
 from flower_pca.rows.covariates import SITE
 from flower_pca.settings.budget import DP
@@ -232,7 +232,9 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         """Return the class and the parameters that differ from their defaults, without values that may be rows."""
         told = [
-            f"{name}={_text_of(value)}" for name, value in self.get_params(deep=False).items() if _differs(name, value)
+            f"{name}={_text_of(value)}"
+            for name, value in self.get_params(deep=False).items()
+            if _differs_from_default(name, value)
         ]
         return f"{type(self).__name__}({', '.join(told)})"
 
@@ -250,8 +252,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             For a single table, the site of each row, (n_samples,). By default, all rows belong to one client. A
             pipeline passes `sites` to this step if scikit-learn's metadata routing is enabled.
         """
-        shards = tables.shards(self, X, sites)
-        self.result_ = self._run(shards)
+        shards = tables.checked_shards(self, X, sites)
+        self.result_ = self._run_pca(shards)
         dtype = np.float32 if all(shard.dtype == np.float32 for shard in shards) else np.float64
         for name in _FITTED:
             value = getattr(self.result_, name)
@@ -287,7 +289,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             site or harmonized the sites, because the scores of a row then depend on its site. If X is a mapping of
             tables, its keys are the sites. If X is a list of tables, the positions identify the sites.
         """
-        return self._each(X, sites, self._scores)
+        return self._stack_by_site(X, sites, self._scores)
 
     def project(self, X: Any, sites: Any = None) -> Array:
         """Return the scores of new rows without shrinkage, (n_samples, n_components_): see `PCAResult.project`.
@@ -297,20 +299,20 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         X, sites : array-like
             The rows, and the site of each row, in the same form as for `transform`.
         """
-        scores = self._each(X, sites, self._scores)
-        return np.asarray(scores / known_shrinkage(self.result_.shrinkage_))
+        scores = self._stack_by_site(X, sites, self._scores)
+        return np.asarray(scores / require_shrinkage(self.result_.shrinkage_))
 
     def inverse_transform(self, X: Any) -> Array:
         """Return the rows that have the scores X and lie in the span of the components, (n_samples, n_features_in_)."""
         check_is_fitted(self)
-        with tables.without_cells(X, "X"):
+        with tables.hiding_cells(X, "X"):
             scores = check_array(X, dtype=tables.DTYPES, input_name="X")
         if scores.shape[1] != self.n_components_:
             raise ConfigError(
                 f"X has {count(scores.shape[1], 'column')}, but inverse_transform needs one for each of the "
                 f"{self.n_components_} components. Give the scores that transform returns."
             )
-        along = scores * self._deviations() if self.whiten else scores
+        along = scores * self._whitening_divisors() if self.whiten else scores
         return self.result_.inverse_transform(along).astype(scores.dtype, copy=False)
 
     def score_samples(self, X: Any, sites: Any = None) -> Array:
@@ -326,7 +328,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         DataError
             If the rows passed to `fit` had no variance along some direction, so that no density exists.
         """
-        return self._each(X, sites, likelihood.log_likelihood)
+        return self._stack_by_site(X, sites, likelihood.log_likelihood)
 
     def score(self, X: Any, y: Any = None, sites: Any = None) -> float:
         """Return the mean of `score_samples` over the rows. A grid search over `n_components` can maximize it."""
@@ -352,7 +354,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     @property
     def _covariates(self) -> tuple[str, ...]:
         """The columns of a table that are not features."""
-        named = [name for setting in COVARIATES for name in named_covariates(setting, getattr(self, setting))]
+        named = [name for setting in COVARIATES for name in covariate_names(setting, getattr(self, setting))]
         return tuple(dict.fromkeys(source_of(name) or name for name in named if name != SITE))
 
     @property
@@ -367,8 +369,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
-    def _run(self, shards: list[Any]) -> PCAResult:
-        columns, d = tables.asked_columns(self, shards)
+    def _run_pca(self, shards: list[Any]) -> PCAResult:
+        columns, d = tables.columns_of_run(self, shards)
         n = sum(shard.shape[0] for shard in shards)
         if n < 2 and self.center:
             raise DataError("A centered PCA needs at least 2 rows, but X has 1 sample. Give more rows.")
@@ -383,17 +385,19 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         )
         return components_to_keep(result, self.n_components)
 
-    def _each(self, X: Any, sites: Any, work: Callable[[PCAResult, Table], Array]) -> Array:
+    def _stack_by_site(self, X: Any, sites: Any, work: Callable[[PCAResult, Table], Array]) -> Array:
         """Return the stacked arrays that `work` returns for one or several tables.
 
         `work` takes two arguments: the result for the site of the rows, and the rows.
         """
         check_is_fitted(self)
-        result, several = self.result_, tables.several(X)
+        result, several = self.result_, tables.separate_tables(X)
         if several is not None:
             every, whose = several
             filled = [(i, table) for i, table in enumerate(every) if table.shape[0]] or list(enumerate(every))
-            return np.concatenate([work(self._at(whose.get(i, i)), self._with_names(table)) for i, table in filled])
+            return np.concatenate(
+                [work(self._result_at(whose.get(i, i)), self._with_names(table)) for i, table in filled]
+            )
         rows = self._with_names(X)
         if not result.is_by_site:
             return work(result, rows)
@@ -404,10 +408,10 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
                 "tables."
             )
         names, place = tables.sites_of(rows, sites)
-        found = np.concatenate([work(self._at(name), rows[place == i]) for i, name in enumerate(names)])
+        found = np.concatenate([work(self._result_at(name), rows[place == i]) for i, name in enumerate(names)])
         return np.asarray(found[np.argsort(np.argsort(place, kind="stable"), kind="stable")])
 
-    def _at(self, site: str | int) -> PCAResult:
+    def _result_at(self, site: str | int) -> PCAResult:
         """Return the result for the rows of a site. `site` is the name or the position of the site.
 
         All sites have the same result unless the run adjusted or harmonized the sites.
@@ -417,18 +421,18 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     def _scores(self, result: PCAResult, rows: Table) -> Array:
         scores = result.transform(rows)
         if self.whiten:
-            return (scores / self._deviations()).astype(scores.dtype)
+            return (scores / self._whitening_divisors()).astype(scores.dtype)
         return scores
 
     def _with_names(self, X: Any) -> Table:
         """Return the rows with the names of their columns, after scikit-learn's checks."""
         names = self.result_.feature_names_in_
-        rows = tables.check(self, X, reset=False, who="X")
+        rows = tables.checked_rows(self, X, reset=False, who="X")
         if isinstance(rows, Table):  # The table has text columns.
             return rows
         return Table(rows, names=None if names is None else tuple(names))
 
-    def _deviations(self) -> Array:
+    def _whitening_divisors(self) -> Array:
         """Return the divisors for whitening: the standard deviation of each component's scores, or 1 if it is 0."""
         result = self.result_
         deviations = np.sqrt(result.explained_variance_)
@@ -456,7 +460,7 @@ _MLE: Final = "mle"
 _SHARES: Final = ("site_share_", "explained_shares_", "explained_before_shares_")
 
 
-def _differs(name: str, value: object) -> bool:
+def _differs_from_default(name: str, value: object) -> bool:
     usual = inspect.signature(FederatedPCA).parameters[name].default
     return value is not usual and not (isinstance(value, str | bool | int | float) and value == usual)
 
@@ -493,10 +497,10 @@ def components_to_keep(result: PCAResult, n_components: Any) -> PCAResult:
     """Return the result with the most likely number of components for "mle", and otherwise with all components."""
     if n_components != _MLE:
         return result
-    return _first(result, likelihood.minka(result.explained_variance_, result.n_samples_))
+    return _first_components(result, likelihood.minka(result.explained_variance_, result.n_samples_))
 
 
-def _first(result: PCAResult, k: int) -> PCAResult:
+def _first_components(result: PCAResult, k: int) -> PCAResult:
     """Return the result with only its first k components. The given result has all components."""
     if k == result.n_components_:
         return result
@@ -571,7 +575,7 @@ def to_sklearn(result: PCAResult) -> Any:
             f"{enumeration(result.adjusted_by_)}. Use result.transform instead."
         )
     names = result.frame.names
-    steps = [*_steps_before_pca(result), _pca(result)]
+    steps = [*_steps_before_pca(result), _sklearn_pca(result)]
     if names is not None:
         steps[0].feature_names_in_ = result.feature_names_in_
     if len(steps) == 1:
@@ -593,7 +597,7 @@ def _steps_before_pca(result: PCAResult) -> list[Any]:
     return steps
 
 
-def _pca(result: PCAResult) -> Any:
+def _sklearn_pca(result: PCAResult) -> Any:
     pca = PCA(n_components=result.n_components_, svd_solver="full")
     pca.mean_ = result.mean_ if result.scale_ is None else np.zeros(result.n_features_in_)
     for name in ("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_"):

@@ -1,7 +1,8 @@
 """The tables that `fit` accepts: one table with the site of each row, or several tables, one for each client.
 
-scikit-learn checks each table (`check`), but supports only strings as names of columns. Therefore this module converts
-other labels to strings. It also selects columns by name, and adds the name of the column to errors about cells.
+scikit-learn checks each table (`checked_rows`), but supports only strings as names of columns. Therefore this module
+converts other labels to strings. It also selects columns by name, and adds the name of the column to errors about
+cells.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from sklearn.utils.validation import check_array, validate_data
 
 from flower_pca.base.checks import finite
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.base.labels import clean, count, is_gap
+from flower_pca.base.labels import clean_name, count, is_missing
 from flower_pca.base.options import option
 from flower_pca.base.shown import shown
-from flower_pca.blocks.adapters import is_stored, of
-from flower_pca.blocks.source import whole
+from flower_pca.blocks.adapters import as_blocks, is_stored
+from flower_pca.blocks.source import all_rows
 from flower_pca.core.config import COVARIATES
 from flower_pca.names.annotated import is_annotated
-from flower_pca.names.columns import Columns, Heading, names_in, no_numbers, usual_place
+from flower_pca.names.columns import ColumnNames, Heading, position_of_majority, split_names, unusable_columns_error
 from flower_pca.names.frames import text_of_label
 from flower_pca.names.levels import Coding
 from flower_pca.names.table import Table
@@ -32,11 +33,11 @@ from flower_pca.names.table import Table
 DTYPES: Final = (np.float64, np.float32)
 
 
-def shards(estimator: Any, X: Any, sites: Any) -> list[Table]:
+def checked_shards(estimator: Any, X: Any, sites: Any) -> list[Table]:
     """Return the checked rows of each client, with the names of columns and sites."""
-    found = several(X)
+    found = separate_tables(X)
     if found is None:
-        parts, whose = dealt(check(estimator, X, reset=True, who="X"), sites)
+        parts, whose = deal_by_site(checked_rows(estimator, X, reset=True, who="X"), sites)
     elif sites is not None:
         raise ConfigError(
             "sites is given together with several tables, but each of these tables is a site already. Give one table "
@@ -45,17 +46,17 @@ def shards(estimator: Any, X: Any, sites: Any) -> list[Table]:
         )
     else:
         tables, whose = found
-        every = enumerate(tables if estimator.columns is not None else align(tables, whose))
-        parts = [_note_names(estimator, table, first=i == 0, who=whose.get(i, f"client {i}")) for i, table in every]
+        every = enumerate(tables if estimator.columns is not None else align_columns(tables, whose))
+        parts = [_store_names(estimator, table, first=i == 0, who=whose.get(i, f"client {i}")) for i, table in every]
     names = getattr(estimator, "feature_names_in_", None)
     if _has_columns_by_name(estimator):
         return [replace(part, site=whose.get(i, part.site)) for i, part in enumerate(parts)]
-    texts = Columns(tuple(map(clean, names)), "X").names if names is not None else None
+    texts = ColumnNames(tuple(map(clean_name, names)), "X").names if names is not None else None
     numbered = enumerate(parts)
     return [Table(part, texts, site=whose.get(i, "")) for i, part in numbered]
 
 
-def asked_columns(estimator: Any, shards: Sequence[Table]) -> tuple[tuple[str, ...] | None, int]:
+def columns_of_run(estimator: Any, shards: Sequence[Table]) -> tuple[tuple[str, ...] | None, int]:
     """Return the names of the columns of a run over these shards, and the number of independent columns.
 
     The sum of the indicator columns of one text column is 1, so one of these columns depends on the others.
@@ -67,11 +68,13 @@ def asked_columns(estimator: Any, shards: Sequence[Table]) -> tuple[tuple[str, .
         features = tuple(name for name in estimator.feature_names_in_ if name not in estimator._covariates)
         return features, len(features)
     names = tuple(estimator.feature_names_in_)
-    found = coding.union([coding.values_at(rows, rows.site or f"client {i}") for i, rows in enumerate(shards)])
-    return names, max(len(found.spread(names)) - len(found.words), 1)
+    found = coding.with_levels_of_sites(
+        [coding.levels_at_site(rows, rows.site or f"client {i}") for i, rows in enumerate(shards)]
+    )
+    return names, max(len(found.with_indicators(names)) - len(found.words), 1)
 
 
-def several(X: Any) -> tuple[list[Any], dict[int, str]] | None:
+def separate_tables(X: Any) -> tuple[list[Any], dict[int, str]] | None:
     """Return the tables in a list or a mapping, and the names of their sites by position, or None for a single table.
 
     A list of rows, each of which is a list of numbers, is a single table.
@@ -89,25 +92,25 @@ def several(X: Any) -> tuple[list[Any], dict[int, str]] | None:
     return tables, {i: str(site) for i, site in enumerate(X)} if isinstance(X, Mapping) else own
 
 
-def align(tables: list[Any], sites: dict[int, str]) -> list[Any]:
+def align_columns(tables: list[Any], sites: dict[int, str]) -> list[Any]:
     """Return the tables with columns in the order of the first table, if all names are strings.
 
     If a name is missing or is not a string, the tables are unchanged. Raise DataError if the names differ.
     """
-    names = [list(labels(table) or ()) for table in tables]
+    names = [list(column_labels(table) or ()) for table in tables]
     if not all(found and all(isinstance(name, str) for name in found) for found in names):
         return tables
     headings = [Heading.of_names(found, len(found)) for found in names]
-    usual = usual_place(headings)
+    usual = position_of_majority(headings)
     for i, heading in enumerate(headings):
-        if not heading.like(headings[usual]):
+        if not heading.has_same_columns(headings[usual]):
             who, most = (sites.get(j, f"client {j}") for j in (i, usual))
             raise heading.mismatch(who, headings[usual], most).error(DataError, "Align the tables.")
     numbered = enumerate(tables)
-    return [pick(table, names[0], who=sites.get(i, f"client {i}")) for i, table in numbered]
+    return [pick_columns(table, names[0], who=sites.get(i, f"client {i}")) for i, table in numbered]
 
 
-def dealt(rows: Any, sites: Any) -> tuple[list[Any], dict[int, str]]:
+def deal_by_site(rows: Any, sites: Any) -> tuple[list[Any], dict[int, str]]:
     """Return the rows of each site, and the sorted names of the sites by position."""
     if sites is None:
         return [rows], {}
@@ -125,7 +128,7 @@ def sites_of(rows: Any, sites: Any) -> tuple[list[str], Any]:
         )
     whose = column_or_1d(sites, warn=True)
     check_consistent_length(rows, whose)
-    if unnamed := sum(is_gap(label) for label in whose.tolist()):
+    if unnamed := sum(is_missing(label) for label in whose.tolist()):
         raise DataError(
             f"sites has no name for {count(unnamed, 'row')}. Name the site of each row, or leave these rows out.",
             setting="sites",
@@ -136,7 +139,7 @@ def sites_of(rows: Any, sites: Any) -> tuple[list[str], Any]:
     return [str(name) for name in names], place
 
 
-def labels(table: Any) -> list[Any] | None:
+def column_labels(table: Any) -> list[Any] | None:
     """Return the labels of a table's columns, or None if the columns have only positions."""
     if isinstance(table, Table):
         if table.names is None:
@@ -150,16 +153,16 @@ def labels(table: Any) -> list[Any] | None:
     return found
 
 
-def pick(table: Any, names: Sequence[str] | None, *, who: str) -> Any:
+def pick_columns(table: Any, names: Sequence[str] | None, *, who: str) -> Any:
     """Return the columns with these names in this order, or all columns if `names` is None.
 
     The names of columns are converted to strings. A table without names is returned unchanged.
     """
-    known = labels(table)
+    known = column_labels(table)
     if known is None:
         return table
     texts = list(map(text_of_label, known))
-    own = Columns(tuple(texts), who)
+    own = ColumnNames(tuple(texts), who)
     if isinstance(table, Table):
         if names is None:
             return table
@@ -170,11 +173,11 @@ def pick(table: Any, names: Sequence[str] | None, *, who: str) -> Any:
         table = table.set_axis(texts, axis=1)
     if names is None or list(names) == texts:
         return table
-    own.places(names)
+    own.positions_of(names)
     return table[list(names)]
 
 
-def check(estimator: Any, X: Any, *, reset: bool, who: str, least: int = 1) -> Any:
+def checked_rows(estimator: Any, X: Any, *, reset: bool, who: str, least: int = 1) -> Any:
     """Return the rows of a table, checked by scikit-learn, according to the estimator's `columns` and `missing`.
 
     The table must have at least `least` rows, which is 0 for one of several tables. A table with text columns is
@@ -186,28 +189,28 @@ def check(estimator: Any, X: Any, *, reset: bool, who: str, least: int = 1) -> A
         If scikit-learn refuses the table. If more is known about the fault, for example the name of the column, the
         error is a DataError.
     """
-    X, columns = _as_table(X), names_in(estimator.columns)
+    X, columns = _as_table(X), split_names(estimator.columns)
     if _has_columns_by_name(estimator):
         return _with_words(estimator, X, columns, reset=reset, who=who)
-    if columns is not None and reset and labels(X) is None:
+    if columns is not None and reset and column_labels(X) is None:
         raise ConfigError(
             f"{option('columns')} selects columns by name, but X, {shown(X)}, has no column names. Give data frames, "
             f"or leave {option('columns')} out.",
             setting="columns",
         )
-    X = pick(X, columns, who=who)
+    X = pick_columns(X, columns, who=who)
     finite: bool | str = "allow-nan"
     if estimator.missing == "error":
         finite = True
     try:
         if isinstance(X, Table):
             return _checked_rows(estimator, X, reset=reset, who=who, finite=finite, least=least)
-        return _valid(estimator, X, finite, reset=reset, least=least)
+        return _validated(estimator, X, finite, reset=reset, least=least)
     except DataError:
         raise
     except (TypeError, ValueError) as error:
-        _explain(X, error, who, gaps=finite == "allow-nan")
-        with without_cells(X, who):
+        _raise_cell_error(X, error, who, gaps=finite == "allow-nan")
+        with hiding_cells(X, who):
             raise
 
 
@@ -218,11 +221,11 @@ def _as_table(X: Any) -> Any:
     table = Table.of(X, who="X")
     if not is_stored(table.values):
         return table
-    return replace(table, values=whole(of(table.values)), parts=())
+    return replace(table, values=all_rows(as_blocks(table.values)), parts=())
 
 
 @contextmanager
-def without_cells(X: Any, who: str) -> Iterator[None]:
+def hiding_cells(X: Any, who: str) -> Iterator[None]:
     """Within the block, replace errors of scikit-learn and numpy that quote cells by errors without cells."""
     try:
         yield
@@ -251,31 +254,31 @@ def _with_words(estimator: Any, X: Any, columns: tuple[str, ...] | None, *, rese
     words: tuple[str, ...] = estimator._covariates
     if coding is not None:
         words = (*coding.words, *words)
-    if labels(X) is None:
+    if column_labels(X) is None:
         setting = coding.field if coding is not None else next(s for s in COVARIATES if getattr(estimator, s))
         raise ConfigError(
             f"{option(setting)} names columns, but X, {shown(X)}, has no column names. Give data frames, or leave "
             f"{option(setting)} out.",
             setting=setting,
         )
-    X = pick(X, None, who=who)
+    X = pick_columns(X, None, who=who)
     if reset:
-        names = dict.fromkeys(clean(name) for name in (*(columns or labels(X) or ()), *words))
+        names = dict.fromkeys(clean_name(name) for name in (*(columns or column_labels(X) or ()), *words))
         estimator.feature_names_in_ = np.array(list(names), dtype=object)
         estimator.n_features_in_ = len(names)
     return Table.of(X, who=who)
 
 
-def _note_names(estimator: Any, table: Any, *, first: bool, who: str) -> Any:
+def _store_names(estimator: Any, table: Any, *, first: bool, who: str) -> Any:
     try:
-        return check(estimator, table, reset=first, who=who, least=0)
+        return checked_rows(estimator, table, reset=first, who=who, least=0)
     except ValueError as error:
         if not isinstance(error, DataError):  # A DataError already names the owner of the table.
             error.add_note(f"in the table of {who}")
         raise
 
 
-def _valid(estimator: Any, X: Any, finite: bool | str, *, reset: bool, least: int) -> Any:
+def _validated(estimator: Any, X: Any, finite: bool | str, *, reset: bool, least: int) -> Any:
     return validate_data(
         estimator, X, reset=reset, accept_sparse="csr", dtype=DTYPES, ensure_all_finite=finite, ensure_min_samples=least
     )
@@ -285,13 +288,13 @@ def _checked_rows(estimator: Any, X: Table, *, reset: bool, who: str, finite: bo
     """Return the checked rows of a `Table`, whose column names scikit-learn would not recognize."""
     known = getattr(estimator, "feature_names_in_", None)
     if X.words:
-        raise no_numbers(who, X.words, file=False)
+        raise unusable_columns_error(who, X.words, file=False)
     if X.names is None or reset or known is None:
-        rows = _valid(estimator, X.values, finite, reset=reset, least=least)
+        rows = _validated(estimator, X.values, finite, reset=reset, least=least)
         if reset and X.names is not None:
             estimator.feature_names_in_ = np.array(X.names, dtype=object)
         return rows
-    values = pick(X, list(known), who=who).values
+    values = pick_columns(X, list(known), who=who).values
     return check_array(
         values,
         estimator=estimator,
@@ -303,7 +306,7 @@ def _checked_rows(estimator: Any, X: Table, *, reset: bool, who: str, finite: bo
     )
 
 
-def _explain(X: Any, error: Exception, who: str, *, gaps: bool) -> None:
+def _raise_cell_error(X: Any, error: Exception, who: str, *, gaps: bool) -> None:
     """Raise a DataError that names the column, if `error` is an error about the cells of a column.
 
     If `gaps` is True, missing values are allowed.
@@ -316,7 +319,7 @@ def _explain(X: Any, error: Exception, who: str, *, gaps: bool) -> None:
         return
     rows = Table.of(X, who=who)
     if rows.words:
-        raise no_numbers(who, rows.words, file=False) from error
+        raise unusable_columns_error(who, rows.words, file=False) from error
     if getattr(rows.values, "dtype", np.dtype(object)).kind == "f":
         values = rows.values
         if hasattr(values, "toarray"):

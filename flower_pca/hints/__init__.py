@@ -3,4 +3,4 @@
 `hints.of(tables)` returns the hints of all kinds.
 """
 
-from flower_pca.hints.look import of as of
+from flower_pca.hints.look import hints_of as hints_of

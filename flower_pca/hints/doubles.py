@@ -15,7 +15,7 @@ from flower_pca.hints.sites import FEW, MANY, AllSites, Site
 def doubles(data: AllSites) -> Iterator[str]:
     """Yield hints about rows that occur at two sites, or more than once at one site."""
     sites = data.sites
-    every = [site.marks for site in sites]
+    every = [site.row_hashes for site in sites]
     whose = np.repeat(np.arange(len(sites)), list(map(len, every)))
     marks = np.concatenate(every)
     # A stable sort keeps equal rows in the order of their sites.
@@ -24,7 +24,7 @@ def doubles(data: AllSites) -> Iterator[str]:
     again = np.flatnonzero(ordered[1:] == ordered[:-1])
     if not len(again):
         return
-    looked_at = zip(sites, data.different, strict=True)
+    looked_at = zip(sites, data.distinct_counts, strict=True)
     reliable = [_has_distinct_rows(site, different) for site, different in looked_at]
     owners = whose[order]
     pairs = Counter(zip(owners[again].tolist(), owners[again + 1].tolist(), strict=True))
@@ -55,7 +55,7 @@ def _has_distinct_rows(site: Site, different: Array) -> bool:
     measures = np.flatnonzero(different > MANY)
     if len(measures) < 2:
         return False
-    _, once = np.unique(site.marks, return_index=True)
+    _, once = np.unique(site.row_hashes, return_index=True)
     # `again` becomes the logarithm of the number of pairs of rows that would be equal by accident if the columns were
     # independent.
     again = 2.0 * np.log(max(len(once), 2))

@@ -5,7 +5,7 @@ and a site that measures in other units. Each of these gives a table of finite n
 rows can be read, each suspicion becomes a hint that names the line or the column. Only the owner of the rows can decide
 whether a hint is right, so the thresholds of each kind are chosen such that ordinary rows seldom cause a hint.
 
-`find` looks for mistakes of all kinds at all sites together: the kinds of this module and of `missing`, `totals`,
+`find_hints` looks for mistakes of all kinds at all sites together: the kinds of this module and of `missing`, `totals`,
 `doubles`, `units` and `shapes`.
 """
 
@@ -22,14 +22,14 @@ import numpy as np
 
 from flower_pca.base import labels
 from flower_pca.base.linalg import Array
-from flower_pca.base.options import in_words, option
+from flower_pca.base.options import option, with_advice_written
 from flower_pca.hints import shapes
 from flower_pca.hints.doubles import doubles
-from flower_pca.hints.missing import sentinels, zeros
-from flower_pca.hints.sentences import AS_MEAN, SAID, shorten
+from flower_pca.hints.missing import codes_for_missing, suspicious_zeros
+from flower_pca.hints.sentences import AS_MEAN, SAID, shorten_hints
 from flower_pca.hints.sites import ENDS, FEW, LEAST, MANY, AllSites, Site
-from flower_pca.hints.totals import lines_of_totals, totals, totals_by_sums
-from flower_pca.hints.units import SITES, WIDE, mixed_units, units
+from flower_pca.hints.totals import lines_of_totals, lines_of_totals_hints, totals_by_sums
+from flower_pca.hints.units import SITES, WIDE, columns_in_other_units, mixed_units
 from flower_pca.names.table import Table
 from flower_pca.rows.local import LocalData
 
@@ -48,7 +48,7 @@ _FROM, _UNTIL = 32_874, 51_136  # the first days of 1990 and of 2040 in Excel's 
 _DAYS: Final = 50
 
 
-def find(
+def find_hints(
     tables: Sequence[Table | LocalData], names: Sequence[str] | None = None, *, most: int = MOST
 ) -> tuple[str, ...]:
     """Return hints about the rows of these sites, which have the same columns.
@@ -68,11 +68,11 @@ def find(
     shapes = [_shape_of(table) for table in tables]
     found = [_hint_of_few_rows(tables, shapes)]
     if _can_be_looked_at(shapes, most):
-        data = AllSites.of(tables, tables[0].names if names is None else names)
-        found += _of_kinds(data, _OF_ROWS, _OF_COLUMNS)
+        data = AllSites.of_tables(tables, tables[0].names if names is None else names)
+        found += _hints_by_kind(data, _OF_ROWS, _OF_COLUMNS)
     elif whole := _clients_to_sample(tables, shapes):
-        found += _of_sample(whole, tables[0].names if names is None else names, most)
-    return tuple(chain.from_iterable(map(shorten, filter(None, found))))
+        found += _hints_of_sample(whole, tables[0].names if names is None else names, most)
+    return tuple(chain.from_iterable(map(shorten_hints, filter(None, found))))
 
 
 def _clients_to_sample(tables: Sequence[Table | LocalData], shapes: Sequence[_Shape]) -> list[LocalData]:
@@ -83,7 +83,7 @@ def _clients_to_sample(tables: Sequence[Table | LocalData], shapes: Sequence[_Sh
     return held
 
 
-def _of_sample(clients: Sequence[LocalData], names: Sequence[str] | None, most: int) -> list[list[str]]:
+def _hints_of_sample(clients: Sequence[LocalData], names: Sequence[str] | None, most: int) -> list[list[str]]:
     """Return the lists of hints of each kind, from a sample of the rows and from the sums of all rows.
 
     A sample gives no hints about repeated rows and constant columns. The sums take at most one pass over the rows. Only
@@ -95,13 +95,13 @@ def _of_sample(clients: Sequence[LocalData], names: Sequence[str] | None, most: 
     if sum(min(client.n, 4 * ENDS) * client.d for client in clients) > 2 * sampled:
         return []  # There are so many sites that even a few rows per site would be too many.
     sites = [Site.sampled(client, f"client {i}", int(client.n * share)) for i, client in enumerate(clients)]
-    data = AllSites.at(sites, names, sampled=True)
+    data = AllSites.of_sites(sites, names, sampled=True)
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         ends = list(totals_by_sums(data, clients))
     if ends:
-        data = replace(data, sites=[site.first(max(len(site.rows) - 2, 1)) for site in sites])
-    return [ends, *_of_kinds(data, (), _OF_SAMPLES)]
+        data = replace(data, sites=[site.first_rows(max(len(site.rows) - 2, 1)) for site in sites])
+    return [ends, *_hints_by_kind(data, (), _OF_SAMPLES)]
 
 
 def find_in_stream(tables: Sequence[Table]) -> tuple[str, ...]:
@@ -111,11 +111,14 @@ def find_in_stream(tables: Sequence[Table]) -> tuple[str, ...]:
     """
     if not _can_be_looked_at([_shape_of(table) for table in tables], CHEAP):
         return ()
-    found = _of_kinds(AllSites.of(tables, tables[0].names), (totals,), (sentinels, zeros))
-    shortened = chain.from_iterable(map(shorten, filter(None, found)))
+    found = _hints_by_kind(
+        AllSites.of_tables(tables, tables[0].names), (lines_of_totals_hints,), (codes_for_missing, suspicious_zeros)
+    )
+    shortened = chain.from_iterable(map(shorten_hints, filter(None, found)))
     # Only the command line follows streams of files, so the hints name its options.
     return tuple(
-        in_words(hint.replace(AS_MEAN, ""), lambda advice: f"with --gaps={advice[2][0]}") for hint in shortened
+        with_advice_written(hint.replace(AS_MEAN, ""), lambda advice: f"with --gaps={advice[2][0]}")
+        for hint in shortened
     )
 
 
@@ -129,7 +132,7 @@ def _can_be_looked_at(shapes: Sequence[_Shape], most: int) -> bool:
     return 0 < entries <= most
 
 
-def _of_kinds(data: AllSites, of_rows: Sequence[_Kind], of_columns: Sequence[_Kind]) -> list[list[str]]:
+def _hints_by_kind(data: AllSites, of_rows: Sequence[_Kind], of_columns: Sequence[_Kind]) -> list[list[str]]:
     """Return the hints of each kind.
 
     If there is a hint about rows, lines of totals and repeated sites are left out of the search in columns.
@@ -140,7 +143,7 @@ def _of_kinds(data: AllSites, of_rows: Sequence[_Kind], of_columns: Sequence[_Ki
         found = [list(kind(data)) for kind in of_rows]
         if len(data.columns) <= WIDE:
             if any(found):
-                data = AllSites(_without_totals(data.sites), data.columns)
+                data = AllSites(_sites_without_totals(data.sites), data.columns)
             found += [list(kind(data)) for kind in of_columns]
     return found
 
@@ -164,18 +167,20 @@ def _hint_of_few_rows(tables: Sequence[Table | LocalData], shapes: Sequence[_Sha
     if len(few) > SAID:
         more = len(few) - SAID + 1
         few = [*few[: SAID - 1], f"{more} more sites have at most {FEW}"]
-    return [f"{labels.capital(', '.join(few))}: their answers nearly reveal their rows. Combine them with other sites."]
+    return [
+        f"{labels.capitalize(', '.join(few))}: their answers nearly reveal their rows. Combine them with other sites."
+    ]
 
 
-def _empty(data: AllSites) -> Iterator[str]:
+def _empty_rows_and_columns(data: AllSites) -> Iterator[str]:
     """Yield hints about rows without any value, and about columns without any value at some site."""
-    for site, seen in zip(data.sites, data.seen, strict=True):
+    for site, seen in zip(data.sites, data.value_counts, strict=True):
         n = len(site.rows)
         if (seen == n).all():
             continue
         rows = np.flatnonzero(np.isnan(site.rows).all(axis=1))
         if len(rows):
-            what = labels.capital(site.place(int(rows[0])))
+            what = labels.capitalize(site.place(int(rows[0])))
             if len(rows) == 1:
                 yield f"{what} holds no value. Remove this row, because it would become a row of means."
             else:
@@ -185,13 +190,13 @@ def _empty(data: AllSites) -> Iterator[str]:
         if n <= FEW or len(missing) == len(data.columns):
             continue
         for j in missing:
-            yield f"{labels.capital(data.columns[j])} has no value at {site.who}. Leave out the column or the site."
+            yield f"{labels.capitalize(data.columns[j])} has no value at {site.who}. Leave out the column or the site."
 
 
-def _dates(data: AllSites) -> Iterator[str]:
+def _dates_as_numbers(data: AllSites) -> Iterator[str]:
     """Yield hints about dates stored as numbers: 20240131, Excel's numbers of days, and seconds since 1970."""
-    least, most, columns = data.low, data.high, data.columns
-    varies = (most > least) & (data.seen.sum(axis=0) >= LEAST)
+    least, most, columns = data.smallest, data.largest, data.columns
+    varies = (most > least) & (data.value_counts.sum(axis=0) >= LEAST)
     for j in np.flatnonzero(varies & (least >= 18000101) & (most <= 21001231)).tolist():
         values = np.concatenate([site.rows[:, j] for site in data.sites])
         values = values[~np.isnan(values)]
@@ -199,10 +204,10 @@ def _dates(data: AllSites) -> Iterator[str]:
         if (values == np.rint(values)).all() and ((month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)).all():
             yield _hint_of_dates(columns[j], f"dates such as {values[0]:.0f}")
     for j in np.flatnonzero(varies & (least >= 15000) & (most <= 60000)).tolist():
-        if _TIME.search(columns[j].removeprefix("column ")) or _are_working_days(data.values(j)):
+        if _TIME.search(columns[j].removeprefix("column ")) or _are_working_days(data.values_of(j)):
             yield _hint_of_dates(columns[j], "dates in Excel's numbering of days")
     for j in np.flatnonzero(varies & (least >= 9.4e8) & (most <= 2.2e9)).tolist():
-        values = data.values(j)
+        values = data.values_of(j)
         if (values == np.rint(values)).all():
             yield _hint_of_dates(columns[j], "times in seconds since 1970")
 
@@ -215,13 +220,13 @@ def _are_working_days(values: Array) -> bool:
 
 
 def _hint_of_dates(column: str, what: str) -> str:
-    column = labels.capital(column)
+    column = labels.capitalize(column)
     return f"{column} holds {what}, stored as numbers. To leave it out, name the other columns with {_LISTED}."
 
 
-def _twins(data: AllSites) -> Iterator[str]:
+def _twin_columns(data: AllSites) -> Iterator[str]:
     """Yield hints about two columns that hold the same values, or the same values in two units."""
-    measures = np.flatnonzero(data.different.max(axis=0) > MANY)
+    measures = np.flatnonzero(data.distinct_counts.max(axis=0) > MANY)
     if len(measures) < 2:
         return
     firsts = np.cumsum([0, *(len(site.rows) for site in data.sites)])
@@ -239,7 +244,7 @@ def _twins(data: AllSites) -> Iterator[str]:
             what = "holds the same values as"
         one = data.columns[measures[j]]
         other = data.columns[measures[i]]
-        yield f"{labels.capital(one)} {what} {other}. Leave one of them out, because together they count twice."
+        yield f"{labels.capitalize(one)} {what} {other}. Leave one of them out, because together they count twice."
 
 
 def _parallel_pairs(columns: Array) -> list[tuple[int, int]]:
@@ -256,7 +261,7 @@ def _parallel_pairs(columns: Array) -> list[tuple[int, int]]:
     return sorted((int(i), int(j)) for i, j in pairs if abs(columns[:, i] @ columns[:, j]) > 1.0 - 1e-12)
 
 
-def _without_totals(sites: Sequence[Site]) -> list[Site]:
+def _sites_without_totals(sites: Sequence[Site]) -> list[Site]:
     """Return the sites without lines of totals, and only the first of several sites with equal rows.
 
     Totals and repeated sites would hide other faults.
@@ -264,9 +269,9 @@ def _without_totals(sites: Sequence[Site]) -> list[Site]:
     ends = lines_of_totals(sites)
     # Go through the sites in reversed order, so that the first of several equal sites is kept.
     last_first = reversed([*enumerate(sites)])
-    alone = {site.marks.tobytes(): i for i, site in last_first}
+    alone = {site.row_hashes.tobytes(): i for i, site in last_first}
     places = sorted(alone.values())
-    return [sites[i].first(ends[i][0]) if i in ends else sites[i] for i in places]
+    return [sites[i].first_rows(ends[i][0]) if i in ends else sites[i] for i in places]
 
 
 def _signs_and_swaps(data: AllSites) -> Iterator[str]:
@@ -274,22 +279,25 @@ def _signs_and_swaps(data: AllSites) -> Iterator[str]:
     if len(data.sites) > SITES:
         return
     whose = [site.who for site in data.sites]
-    yield from shapes.turned_signs(whose, data.levels, data.seen, data.columns)
-    yield from shapes.swapped(whose, data.levels, data.seen, data.columns)
+    yield from shapes.turned_signs(whose, data.levels, data.value_counts, data.columns)
+    yield from shapes.swapped_columns(whose, data.levels, data.value_counts, data.columns)
 
 
-def _constants(data: AllSites) -> Iterator[str]:
+def _constant_columns(data: AllSites) -> Iterator[str]:
     """Yield hints about columns that hold a single value, such as a default, at one site, but rarely elsewhere."""
     if len(data.sites) < 2:
         return
-    still = (data.different == 1) & (data.seen >= LEAST)
+    still = (data.distinct_counts == 1) & (data.value_counts >= LEAST)
     for i in np.flatnonzero(still.any(axis=1)).tolist():
         columns = np.flatnonzero(still[i]).tolist()
         odd = [j for j in columns if _seldom_elsewhere(data, i, j)]
         if len(odd) > max(2, len(data.columns) // 4):
             continue  # The site has rows of another kind, such as the rows of one district.
         for j in odd:
-            what = f"{labels.capital(data.columns[j])} is {data.in_order[i][0, j]:g} in all rows of {data.sites[i].who}"
+            what = (
+                f"{labels.capitalize(data.columns[j])} is {data.sorted_values[i][0, j]:g} in all rows of "
+                f"{data.sites[i].who}"
+            )
             yield f"{what}, but rarely at other sites. Check the file of {data.sites[i].who}."
 
 
@@ -300,21 +308,37 @@ def _seldom_elsewhere(data: AllSites, i: int, j: int) -> bool:
     others = others[~np.isnan(others)]
     if not len(others) or others.min() == others.max():
         return False
-    share = float((others == data.in_order[i][0, j]).mean())
-    chance = float(data.seen[i, j]) * np.log(max(share, 1e-300))
+    share = float((others == data.sorted_values[i][0, j]).mean())
+    chance = float(data.value_counts[i, j]) * np.log(max(share, 1e-300))
     return share <= 0.5 and chance < np.log(1e-6)
 
 
 _Kind = Callable[[AllSites], Iterable[str]]
 _Shape = tuple[int, int, bool]  # the numbers of rows and columns, and whether the rows are a sparse matrix
 _OF_ROWS: Final[tuple[_Kind, ...]] = (
-    *(_empty, totals, shapes.lines_of_statistics, shapes.totals_anywhere, doubles, shapes.repeated),
+    *(
+        _empty_rows_and_columns,
+        lines_of_totals_hints,
+        shapes.lines_of_statistics,
+        shapes.totals_anywhere,
+        doubles,
+        shapes.repeated_row,
+    ),
 )
 _OF_COLUMNS: Final[tuple[_Kind, ...]] = (
-    *(sentinels, shapes.fills, zeros, shapes.shifted_points, _twins, _dates, shapes.dates, shapes.codes),
-    *(units, mixed_units, _signs_and_swaps, shapes.other_codes, _constants),
+    *(
+        codes_for_missing,
+        shapes.fill_values,
+        suspicious_zeros,
+        shapes.shifted_decimal_points,
+        _twin_columns,
+        _dates_as_numbers,
+        shapes.dates_in_columns,
+        shapes.columns_of_codes,
+    ),
+    *(columns_in_other_units, mixed_units, _signs_and_swaps, shapes.other_codes, _constant_columns),
 )
 # If a hint of these kinds is true of a sample, it is also true of all rows.
 _OF_SAMPLES: Final[tuple[_Kind, ...]] = tuple(
-    kind for kind in _OF_COLUMNS if kind not in (_constants, shapes.other_codes)
+    kind for kind in _OF_COLUMNS if kind not in (_constant_columns, shapes.other_codes)
 )

@@ -23,15 +23,15 @@ _OUT: Final = f"If it numbers the rows, leave it out: name the other columns wit
 
 
 def hints_of_identifiers(
-    columns: Mapping[int, bool], names: Sequence[str] | None, but: int | None = None
+    columns: Mapping[int, bool], names: Sequence[str] | None, id_column: int | None = None
 ) -> tuple[str, ...]:
     """Return hints about the columns that `find_identifiers` returns, except for the column `but`."""
     if not columns:
         return ()
     why = {True: "which are consecutive", False: "and its name looks like an identifier"}
-    others = {j: counts for j, counts in columns.items() if j != but}
+    others = {j: counts for j, counts in columns.items() if j != id_column}
     start = "holds whole numbers, all different,"
-    return tuple(f"Column {label(j, names)} {start} {why[counts]}. {_OUT}" for j, counts in others.items())
+    return tuple(f"Column {column_label(j, names)} {start} {why[counts]}. {_OUT}" for j, counts in others.items())
 
 
 def find_identifiers(tables: Sequence[Any], names: Sequence[str] | None) -> dict[int, bool]:
@@ -126,6 +126,6 @@ def _column(table: Any, j: int) -> Array:
     return np.concatenate([block[:, j] for block in table.blocks()])
 
 
-def label(j: int, names: Sequence[str] | None) -> str:
+def column_label(j: int, names: Sequence[str] | None) -> str:
     """Return the name of a column, or its number if the columns have no names."""
     return str(j if names is None else names[j])

@@ -6,24 +6,24 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from flower_pca.base.labels import count
-from flower_pca.base.options import reading
+from flower_pca.base.options import reader_argument
 from flower_pca.hints import faults
 from flower_pca.hints.identifiers import find_identifiers, hints_of_identifiers
 from flower_pca.rows.local import LocalData
 
 
-def of(
+def hints_of(
     tables: Sequence[LocalData],
     names: Sequence[str] | None = None,
     *,
     most: int = faults.MOST,
     sizes: Sequence[str] = (),
-    but: int | None = None,
+    id_column: int | None = None,
 ) -> tuple[str, ...]:
     """Return hints about the rows of these sites, which have the same columns.
 
     The hints concern first lines that may be names, columns that number the rows, codes for missing values, totals,
-    rows that occur twice, dates, units, and further faults: see `faults.find`.
+    rows that occur twice, dates, units, and further faults: see `faults.find_hints`.
 
     Parameters
     ----------
@@ -43,8 +43,8 @@ def of(
     if names is None:
         names = tables[0].names
     lines = hints_of_first_lines(chain.from_iterable(table.table.headerless for table in tables))
-    found = hints_of_identifiers(find_identifiers(tables, names), names, but)
-    return (*lines, *sizes, *found, *faults.find(tables, names, most=most))
+    found = hints_of_identifiers(find_identifiers(tables, names), names, id_column)
+    return (*lines, *sizes, *found, *faults.find_hints(tables, names, most=most))
 
 
 def hints_of_first_lines(files: Iterable[str]) -> tuple[str, ...]:
@@ -55,5 +55,5 @@ def hints_of_first_lines(files: Iterable[str]) -> tuple[str, ...]:
     others = f", and of {count(len(more), 'more file')}," if more else ""
     return (
         f"The first line of {first}{others} was read as a row of numbers. If it holds column names, read the data "
-        f"{reading('header', True)}.",
+        f"{reader_argument('header', True)}.",
     )

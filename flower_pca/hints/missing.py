@@ -21,11 +21,11 @@ _REPEATED: Final = [sign * digit * (10.0**k - 1) / 9 for digit in (7, 8, 9) for 
 _CODES: Final = np.array([*np.rint(_REPEATED), -1.0, -9.0, 99.9, 999.9, -99.9, -32768.0, 2.0**31 - 1])
 
 
-def sentinels(data: AllSites) -> Iterator[str]:
+def codes_for_missing(data: AllSites) -> Iterator[str]:
     """Yield hints about codes such as -999 that are far away from all other values of a column."""
-    for j in np.flatnonzero(np.isin(data.low, _CODES) | np.isin(data.high, _CODES)).tolist():
-        for code in _codes_of(np.sort(data.values(j))):
-            yield data.no_measurement(j, code, "far from all other values")
+    for j in np.flatnonzero(np.isin(data.smallest, _CODES) | np.isin(data.largest, _CODES)).tolist():
+        for code in _codes_of(np.sort(data.values_of(j))):
+            yield data.hint_of_code(j, code, "far from all other values")
 
 
 def _codes_of(values: Array) -> list[float]:
@@ -35,13 +35,13 @@ def _codes_of(values: Array) -> list[float]:
     for end in (0, -1, 0, -1):
         code = values[end]
         rest = values[values != code]
-        if code in _CODES and len(rest) >= LEAST and _is_far(code, rest, again=len(values) - len(rest) > 1):
+        if code in _CODES and len(rest) >= LEAST and _is_far_away(code, rest, again=len(values) - len(rest) > 1):
             codes.append(float(code))
             values = rest
     return codes
 
 
-def _is_far(code: float, rest: Array, *, again: bool) -> bool:
+def _is_far_away(code: float, rest: Array, *, again: bool) -> bool:
     """Return whether a code is too far away from the other values to be a measurement.
 
     `rest` holds the other values in ascending order. `again` is true if the code occurs more than once.
@@ -59,13 +59,13 @@ def _is_far(code: float, rest: Array, *, again: bool) -> bool:
     return bool(far) and (code != -1.0 or len(np.unique(rest)) >= MANY)
 
 
-def zeros(data: AllSites) -> Iterator[str]:
+def suspicious_zeros(data: AllSites) -> Iterator[str]:
     """Yield hints about zeros in columns whose other values are all far from 0, such as blood pressures."""
-    for j in np.flatnonzero(data.low == 0.0).tolist():
-        values = data.values(j)
+    for j in np.flatnonzero(data.smallest == 0.0).tolist():
+        values = data.values_of(j)
         rest = values[values != 0.0]
         if len(rest) < max(2 * LEAST, len(values) / 2) or len(np.unique(rest)) < MANY:
             continue
         lower, middle, upper = np.quantile(rest, [0.25, 0.5, 0.75])
         if rest.min() > max(0.3 * middle, upper - lower):
-            yield data.no_measurement(j, 0.0, f"and no other value below {rest.min():g}")
+            yield data.hint_of_code(j, 0.0, f"and no other value below {rest.min():g}")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from flower_pca.base.errors import DataError
-from flower_pca.base.labels import count, is_gap
+from flower_pca.base.labels import count, is_missing
 
 
 def require_site(sites: Iterable[Any], column: str = "", place: Callable[[int], str] | None = None) -> None:
@@ -21,7 +21,7 @@ def require_site(sites: Iterable[Any], column: str = "", place: Callable[[int], 
     place : callable or None, default=None
         A function that describes the place of a row, for the message.
     """
-    bare = [(i, value) for i, value in enumerate(sites) if is_gap(value)]
+    bare = [(i, value) for i, value in enumerate(sites) if is_missing(value)]
     if not bare:
         return
     what = f"Column {column}" if column else "The list of sites"

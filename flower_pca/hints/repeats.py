@@ -10,7 +10,7 @@ _UNITS: Final = re.compile(r"(?:column )?(?P<column>.+) looks as if (?P<site>.+)
 _FAR: Final = re.compile(r"The (?:mean|standard deviation) of column (?P<column>.+) at (?P<site>.+?) (?:lies|is) \d")
 
 
-def without_repeats(hints: Iterable[str]) -> tuple[str, ...]:
+def without_repeated_hints(hints: Iterable[str]) -> tuple[str, ...]:
     """Return the hints, except for hints about a mean or standard deviation that a hint about units explains."""
     every = tuple(hints)
     units = {_column_and_site(found) for found in map(_UNITS.match, every) if found}
@@ -18,5 +18,5 @@ def without_repeats(hints: Iterable[str]) -> tuple[str, ...]:
     return tuple(hint for hint in every if far.get(hint) not in units)
 
 
-def _column_and_site(found: re.Match[str]) -> tuple[str, str]:
-    return found["column"].casefold(), found["site"]
+def _column_and_site(hint: re.Match[str]) -> tuple[str, str]:
+    return hint["column"].casefold(), hint["site"]

@@ -18,7 +18,7 @@ import numpy as np
 from flower_pca.base import labels
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
-from flower_pca.hints.sites import LEAST, MANY, AllSites, stacks
+from flower_pca.hints.sites import LEAST, MANY, AllSites, stacks_of_equal_sites
 
 _FILLS: Final = 1e9  # smallest absolute value of a fill value, such as -2^31, 2^63 and 1e20
 _FAR: Final = 1000.0  # The distance of a fill value from all other values is at least this many times their spread.
@@ -40,30 +40,30 @@ _CODES: Final = re.compile(
 )
 
 
-def fills(data: AllSites) -> Iterator[str]:
+def fill_values(data: AllSites) -> Iterator[str]:
     """Yield hints about fill values such as 1e20 and -2^31, which are extremely far from all other values."""
-    large = np.maximum(np.abs(data.low), np.abs(data.high)) >= _FILLS
+    large = np.maximum(np.abs(data.smallest), np.abs(data.largest)) >= _FILLS
     for j in np.flatnonzero(large).tolist():
-        values = np.sort(data.values(j))
+        values = np.sort(data.values_of(j))
         for value in (values[0], values[-1]):
             rest = values[values != value]
             if abs(value) < _FILLS or len(rest) < MANY or len(np.unique(rest)) < MANY:
                 continue
             away = min(abs(rest[0] - value), abs(rest[-1] - value))
             if away > _FAR * max(rest[-1] - rest[0], 1e-3 * np.abs(rest).max()):
-                yield data.no_measurement(
+                yield data.hint_of_code(
                     j, float(value), "more than a thousand times the spread of all other values away from them"
                 )
 
 
-def shifted_points(data: AllSites) -> Iterator[str]:
+def shifted_decimal_points(data: AllSites) -> Iterator[str]:
     """Yield hints about a value that is 10 or 100 times too large or too small in a column of similar values."""
-    (lowest, second), (highest, second_highest) = data.lowest, data.highest
+    (lowest, second), (highest, second_highest) = data.two_smallest, data.two_largest
     # Children among adults are not typing errors, so a small value causes a hint only if the others are even closer.
     small = (4.0 * lowest < second) & (highest <= _CLOSE * second)
     large = (highest - second_highest > second_highest - lowest) & (second_highest <= _TIGHT * lowest)
     for j in np.flatnonzero((lowest > 0.0) & (highest > lowest) & (small | large)).tolist():
-        values = np.sort(data.values(j))
+        values = np.sort(data.values_of(j))
         for value, rest, far in ((values[0], values[1:], small[j]), (values[-1], values[:-1], large[j])):
             if not far or len(rest) < 4 * MANY or len(np.unique(rest)) < MANY:
                 continue
@@ -71,11 +71,14 @@ def shifted_points(data: AllSites) -> Iterator[str]:
             factor = next((f for f in _POINT if low <= value / f <= high), None)
             if factor is not None:
                 times = f"{factor:g} times too large" if factor > 1.0 else f"{1 / factor:g} times too small"
-                site, row = data.where(j, float(value))
-                yield f"{data.title(j)} holds {value:g} in {site.place(row)}, which looks {times}. Check this cell."
+                site, row = data.find_value(j, float(value))
+                yield (
+                    f"{data.column_title(j)} holds {value:g} in {site.place(row)}, which looks {times}. Check "
+                    f"this cell."
+                )
 
 
-def turned_signs(sites: Sequence[str], levels: Array, seen: Array, columns: Sequence[str]) -> Iterator[str]:
+def turned_signs(sites: Sequence[str], levels: Array, value_counts: Array, columns: Sequence[str]) -> Iterator[str]:
     """Yield hints about columns that would match the other sites if one site changed their sign.
 
     `levels` (sites x 3 x d) holds the percentiles of `AllSites.levels`, and `seen` (sites x d) the numbers of values.
@@ -84,21 +87,21 @@ def turned_signs(sites: Sequence[str], levels: Array, seen: Array, columns: Sequ
         here, others = levels[i], np.delete(levels, i, axis=0)
         below = (others[:, 0] > 0).all(axis=0) & (here[2] < 0)
         above = (others[:, 2] < 0).all(axis=0) & (here[0] > 0)
-        for j in np.flatnonzero((below | above) & (seen[i] > 0)).tolist():
+        for j in np.flatnonzero((below | above) & (value_counts[i] > 0)).tolist():
             usual = np.median(others[:, :, j], axis=0)
             span = usual[2] - usual[0]
-            if span > 0 and abs(here[1, j] + usual[1]) < 0.25 * span + 2 * span / np.sqrt(seen[i, j]):
+            if span > 0 and abs(here[1, j] + usual[1]) < 0.25 * span + 2 * span / np.sqrt(value_counts[i, j]):
                 what = "seems to have the opposite sign"
-                yield f"{labels.capital(columns[j])} {what} at {sites[i]}. Check the data of this site."
+                yield f"{labels.capitalize(columns[j])} {what} at {sites[i]}. Check the data of this site."
 
 
-def swapped(sites: Sequence[str], levels: Array, seen: Array, columns: Sequence[str]) -> Iterator[str]:
+def swapped_columns(sites: Sequence[str], levels: Array, value_counts: Array, columns: Sequence[str]) -> Iterator[str]:
     """Yield hints about pairs of columns that seem to be swapped at one site.
 
     At this site, each column of the pair has the values that the other column has at all other sites. The parameters
     are the same as in `turned_signs`.
     """
-    if len(sites) < 3 or not (seen >= LEAST).all() or np.isnan(levels).any():
+    if len(sites) < 3 or not (value_counts >= LEAST).all() or np.isnan(levels).any():
         return
     for i, site in enumerate(sites):
         others = np.delete(levels, i, axis=0)
@@ -121,57 +124,63 @@ def swapped(sites: Sequence[str], levels: Array, seen: Array, columns: Sequence[
         }
         for a, b in sorted(fits):
             if a < b and (b, a) in fits:
-                both = f"{labels.capital(columns[a])} and {columns[b]}"
+                both = f"{labels.capitalize(columns[a])} and {columns[b]}"
                 yield f"{both} seem to be swapped at {site}. Check the data of this site."
 
 
-def _has_similar_levels(here: Array, low: float, high: float, middle: float) -> bool:
+def _has_similar_levels(site_levels: Array, low: float, high: float, middle: float) -> bool:
     span = high - low
-    return bool(abs(here[1] - middle) < 0.5 * span and 0.4 * span < here[2] - here[0] < 1.6 * span)
+    return bool(abs(site_levels[1] - middle) < 0.5 * span and 0.4 * span < site_levels[2] - site_levels[0] < 1.6 * span)
 
 
 def other_codes(data: AllSites) -> Iterator[str]:
     """Yield hints about columns of two values that one site codes differently, such as 1 and 2 instead of 0 and 1."""
     if len(data.sites) < 2:
         return
-    for j in np.flatnonzero((data.different == 2).all(axis=0) & (data.seen >= LEAST).all(axis=0)).tolist():
+    for j in np.flatnonzero(
+        (data.distinct_counts == 2).all(axis=0) & (data.value_counts >= LEAST).all(axis=0)
+    ).tolist():
         # In ascending order, one of the two values comes first and the other comes last.
-        pairs = [(values[0, j], values[n - 1, j]) for values, n in zip(data.in_order, data.seen[:, j], strict=True)]
+        pairs = [
+            (values[0, j], values[n - 1, j])
+            for values, n in zip(data.sorted_values, data.value_counts[:, j], strict=True)
+        ]
         kinds = sorted(set(pairs), key=pairs.count)
         whole = all(value == int(value) for pair in kinds for value in pair)
         if len(kinds) == 2 and whole and kinds[0][1] - kinds[0][0] == kinds[1][1] - kinds[1][0]:
             odd = [site.who for site, pair in zip(data.sites, pairs, strict=True) if pair == kinds[0]]
             here, there = (f"{pair[0]:g} and {pair[1]:g}" for pair in kinds)
             yield (
-                f"{data.title(j)} is coded by {here} at {labels.series(odd)}, but by {there} elsewhere. Use the same "
+                f"{data.column_title(j)} is coded by {here} at {labels.join_with_and(odd)}, but by {there} "
+                f"elsewhere. Use the same "
                 "codes at all sites."
             )
 
 
-def codes(data: AllSites) -> Iterator[str]:
+def columns_of_codes(data: AllSites) -> Iterator[str]:
     """Yield hints about columns whose names suggest codes, such as post codes and phone numbers."""
     for j, column in enumerate(data.columns):
         name = column.removeprefix("column ")
-        if _CODES.search(name) and (data.different[:, j] > 2).any() and data.is_whole(j):
+        if _CODES.search(name) and (data.distinct_counts[:, j] > 2).any() and data.is_whole(j):
             yield (
-                f"{data.title(j)} holds codes, which are not measurements. To leave it out, name the other columns "
-                f"with {_LISTED}."
+                f"{data.column_title(j)} holds codes, which are not measurements. To leave it out, name the other "
+                f"columns with {_LISTED}."
             )
 
 
 _LISTED: Final = option("columns", ["..."])
 
 
-def dates(data: AllSites) -> Iterator[str]:
+def dates_in_columns(data: AllSites) -> Iterator[str]:
     """Yield hints about dates and times stored as numbers, such as 05012024, 240105 and milliseconds since 1970."""
-    for j in np.flatnonzero((data.low >= 10100) & (data.high > data.low)).tolist():
+    for j in np.flatnonzero((data.smallest >= 10100) & (data.largest > data.smallest)).tolist():
         if not data.is_whole(j):
             continue
-        values = data.values(j)
+        values = data.values_of(j)
         if len(np.unique(values)) < MANY:
             continue
         if values.min() >= 9.4e11 and values.max() <= 2.2e12:
-            yield f"{data.title(j)} holds times in milliseconds since 1970, stored as numbers. {_OUT}"
+            yield f"{data.column_title(j)} holds times in milliseconds since 1970, stored as numbers. {_OUT}"
             continue
         for kind, day, month, year in (
             ("05012024", values // 1e6, values // 1e4 % 100, values % 1e4),
@@ -180,7 +189,7 @@ def dates(data: AllSites) -> Iterator[str]:
             fits = (day >= 1) & (day <= 31) & (month >= 1) & (month <= 12) & (year >= 1900) & (year <= 2099)
             # A column of dates has more than two months, and days after the twelfth. Amounts rarely look like this.
             if fits.all() and len(np.unique(month)) > 2 and day.max() > 12 and values.max() >= 10**5:
-                yield f"{data.title(j)} holds dates such as {kind}, stored as numbers. {_OUT}"
+                yield f"{data.column_title(j)} holds dates such as {kind}, stored as numbers. {_OUT}"
                 break
 
 
@@ -189,7 +198,7 @@ _OUT: Final = f"To leave it out, name the other columns with {_LISTED}."
 
 def lines_of_statistics(data: AllSites) -> Iterator[str]:
     """Yield hints about last lines that hold statistics of the lines above them, such as the mean and the deviation."""
-    for site, ends in zip(data.sites, _possible_ends(data), strict=True):
+    for site, ends in zip(data.sites, _possible_statistics_lines(data), strict=True):
         for m in ends:
             above, below = site.rows[:-m], site.rows[-m:]
             # Stop at the first line that holds no statistic, because most tables have no lines of statistics.
@@ -197,20 +206,21 @@ def lines_of_statistics(data: AllSites) -> Iterator[str]:
             if len(said) == m and len(set(said)) > 1:
                 first, last = site.place(len(above)), site.place(len(site.rows) - 1)
                 yield (
-                    f"{labels.capital(first)} to {last} are the {labels.series(said)} of the lines above them, not "
+                    f"{labels.capitalize(first)} to {last} are the {labels.join_with_and(said)} of the lines "
+                    f"above them, not "
                     "rows. Remove them."
                 )
                 break
 
 
-def _possible_ends(data: AllSites) -> list[list[int]]:
+def _possible_statistics_lines(data: AllSites) -> list[list[int]]:
     """Return, for each site, the possible numbers of last lines with statistics of the lines above, largest first.
 
     This rough check looks at the first of the last lines only.
     """
     found: list[list[int]] = [[] for _ in data.sites]
-    in_order = [values[:, data.telling] for values in data.in_order]
-    for places, rows in stacks([site.rows[:, data.telling] for site in data.sites]):
+    in_order = [values[:, data.most_varied_columns] for values in data.sorted_values]
+    for places, rows in stacks_of_equal_sites([site.rows[:, data.most_varied_columns] for site in data.sites]):
         most = min(_ENDS[0], rows.shape[1] - LEAST)
         if most >= _ENDS[1]:
             fits = _first_lines_fit(rows, np.stack([in_order[i] for i in places]), most)
@@ -229,16 +239,16 @@ def _first_lines_fit(rows: Array, in_order: Array, most: int) -> Array:
     n = rows.shape[1]
     lines, top, between = rows[:, -most:-1], rows[:, :-most], rows[:, -most:-2]
 
-    def upto(of_top: Array, of_lines: Array, add: np.ufunc = np.add) -> Array:
+    def sum_up_to(of_top: Array, of_lines: Array, add: np.ufunc = np.add) -> Array:
         return np.asarray(add.accumulate(np.concatenate([of_top[:, None], of_lines], axis=1), axis=1))
 
-    count = upto((~np.isnan(top)).sum(axis=1), ~np.isnan(between))
+    count = sum_up_to((~np.isnan(top)).sum(axis=1), ~np.isnan(between))
     middle = np.nan_to_num(np.nansum(top, axis=1) / count[:, 0])[:, None]
     from_middle, next_ones = top - middle, np.nan_to_num(between - middle)
-    about = upto(np.nansum(from_middle, axis=1), next_ones)
-    squares = upto(np.nansum(from_middle**2, axis=1), next_ones**2)
-    low = upto(np.fmin.reduce(top, axis=1), between, np.fmin)
-    high = upto(np.fmax.reduce(top, axis=1), between, np.fmax)
+    about = sum_up_to(np.nansum(from_middle, axis=1), next_ones)
+    squares = sum_up_to(np.nansum(from_middle**2, axis=1), next_ones**2)
+    low = sum_up_to(np.fmin.reduce(top, axis=1), between, np.fmin)
+    high = sum_up_to(np.fmax.reduce(top, axis=1), between, np.fmax)
     mean = middle + about / count
     deviation = np.sqrt(np.maximum(squares - about**2 / count, 0.0) / (count - 1.0))
     # The median of the lines above lies between these two values of the column in ascending order.
@@ -284,9 +294,9 @@ _STATISTICS: Final[dict[str, Callable[[Array], Any]]] = {
 def totals_anywhere(data: AllSites) -> Iterator[str]:
     """Yield hints about lines that are the sum of some lines just before them, or of all other lines."""
     for site, possible in zip(data.sites, _may_hold_sums(data), strict=True):
-        found = _subtotals(site.rows) if possible else []
+        found = _subtotal_rows(site.rows) if possible else []
         if found:
-            first = labels.capital(site.place(found[0]))
+            first = labels.capitalize(site.place(found[0]))
             more = f", like {len(found) - 1} more below it" if len(found) > 1 else ""
             yield f"{first} is the sum of other lines{more}. Remove such lines, because they are not rows of data."
 
@@ -294,38 +304,40 @@ def totals_anywhere(data: AllSites) -> Iterator[str]:
 def _may_hold_sums(data: AllSites) -> list[bool]:
     """Return for each site whether some row may be a sum of rows, because it is large in the columns that are checked.
 
-    These are the columns with the most different values: see `AllSites.telling`.
+    These are the columns with the most different values: see `AllSites.most_varied_columns`.
     """
     found = [False] * len(data.sites)
-    for places, stored in stacks([site.rows[:, data.telling[:_COLUMNS]] for site in data.sites]):
+    for places, stored in stacks_of_equal_sites(
+        [site.rows[:, data.most_varied_columns[:_COLUMNS]] for site in data.sites]
+    ):
         rows = np.nan_to_num(stored)
-        fits = np.all(_large(rows) | ~_measures(rows)[:, None], axis=2)
+        fits = np.all(_large_entries(rows) | ~_varied_columns(rows)[:, None], axis=2)
         for i, some in zip(places, fits, strict=True):
             found[i] = bool(some.any())
     return found
 
 
-def _measures(rows: Array) -> Array:
+def _varied_columns(rows: Array) -> Array:
     """Return which columns of tables (... x n x d) have more than `LEAST` different values in the first 200 rows."""
     first = np.sort(rows[..., :200, :], axis=-2)
     return np.asarray((np.diff(first, axis=-2) > 0.0).sum(axis=-2) + 1 > LEAST)
 
 
-def _large(rows: Array) -> Array:
+def _large_entries(rows: Array) -> Array:
     """Return which entries of tables (... x n x d) exceed 1.5 times the median of their column, in absolute value."""
     sizes = np.abs(rows)
     return np.asarray(sizes > 1.5 * np.median(sizes, axis=-2, keepdims=True))
 
 
-def _subtotals(stored: Array) -> list[int]:
+def _subtotal_rows(stored: Array) -> list[int]:
     """Return the positions of rows that are the sum of at least three rows just before them, or of all other rows."""
     rows = np.nan_to_num(stored)
     n = len(rows)
-    measures = _measures(rows)
+    measures = _varied_columns(rows)
     if n < LEAST or measures.sum() < 2:
         return []
     rows = rows[:, measures]
-    candidates = np.flatnonzero(_large(rows).all(axis=1))
+    candidates = np.flatnonzero(_large_entries(rows).all(axis=1))
     scale = np.abs(rows).sum(axis=0) + 1.0
     close = 1e-9 * scale
     total = rows.sum(axis=0)
@@ -342,10 +354,10 @@ def _subtotals(stored: Array) -> list[int]:
     return [i for i in found if i < n - 1]
 
 
-def repeated(data: AllSites) -> Iterator[str]:
+def repeated_row(data: AllSites) -> Iterator[str]:
     """Yield hints about a row that occurs many times in a table in which no other row occurs more than twice."""
-    for site, different in zip(data.sites, data.different, strict=True):
-        marks, first, counts = np.unique(site.marks, return_index=True, return_counts=True)
+    for site, different in zip(data.sites, data.distinct_counts, strict=True):
+        marks, first, counts = np.unique(site.row_hashes, return_index=True, return_counts=True)
         most = int(counts.max())
         if most < _OFTEN or most >= 0.05 * len(site.rows) or (different > MANY).sum() < 2:
             continue

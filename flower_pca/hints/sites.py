@@ -12,7 +12,7 @@ import numpy as np
 from flower_pca.base import labels
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief
-from flower_pca.hints.sentences import AS_MEAN, gaps_of
+from flower_pca.hints.sentences import AS_MEAN, gaps_option
 from flower_pca.names.table import Table
 from flower_pca.rows.local import LocalData
 
@@ -46,11 +46,11 @@ class Site:
     __repr__ = brief
 
     @classmethod
-    def of(cls, site: Table | LocalData, who: str) -> Site:
+    def of_table(cls, site: Table | LocalData, who: str) -> Site:
         """Return the site with the rows of a table, or with the rows that a client holds."""
         if isinstance(site, LocalData):
             # Rows that are stored as one array are not copied, because hints never change rows.
-            blocks = list(site.blocks()) or [site.plain()]
+            blocks = list(site.blocks()) or [site.stored_array()]
             rows = blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
         else:
             rows = site.values
@@ -63,15 +63,15 @@ class Site:
         spread = np.linspace(0, site.n - 1, max(most, 4 * ENDS)).astype(np.int64)
         ends = np.arange(ENDS)
         rows = np.unique(np.concatenate([spread, ends, site.n - 1 - ends]).clip(0, site.n - 1))
-        values = np.asarray(site.measured.some(rows), dtype=np.float64)
+        values = np.asarray(site.measured.rows_at(rows), dtype=np.float64)
         return cls(site.site or who, values, lambda i: site.table.place(int(rows[i])))
 
-    def first(self, n: int) -> Site:
+    def first_rows(self, n: int) -> Site:
         """Return this site with its first n rows only."""
         return replace(self, rows=self.rows[:n])
 
     @functools.cached_property
-    def marks(self) -> Array:
+    def row_hashes(self) -> Array:
         """A hash of each row (n,). Equal rows have equal hashes."""
         n, d = self.rows.shape
         marks, odd = np.empty(n, dtype=np.uint64), _odd_numbers(d)
@@ -116,14 +116,14 @@ class AllSites:
     sampled: bool = False
 
     @classmethod
-    def of(cls, tables: Sequence[Table | LocalData], names: Sequence[str] | None) -> AllSites:
+    def of_tables(cls, tables: Sequence[Table | LocalData], names: Sequence[str] | None) -> AllSites:
         """Return the rows of these tables. Tables without rows, such as an empty batch of a stream, are left out."""
         every = enumerate(tables)
-        sites = [site for i, table in every if len((site := Site.of(table, f"client {i}")).rows)]
-        return cls.at(sites, names)
+        sites = [site for i, table in every if len((site := Site.of_table(table, f"client {i}")).rows)]
+        return cls.of_sites(sites, names)
 
     @classmethod
-    def at(cls, sites: Sequence[Site], names: Sequence[str] | None, *, sampled: bool = False) -> AllSites:
+    def of_sites(cls, sites: Sequence[Site], names: Sequence[str] | None, *, sampled: bool = False) -> AllSites:
         """Return these sites with the names of their columns in hints, such as "column age" or "column 3"."""
         if names is None:
             columns = list(map("column {}".format, range(sites[0].rows.shape[1])))
@@ -132,7 +132,7 @@ class AllSites:
         return cls(sites, columns, sampled)
 
     @functools.cached_property
-    def in_order(self) -> list[Array]:
+    def sorted_values(self) -> list[Array]:
         """The values of each column at each site (n x d), in ascending order with NaN last."""
         # Each column is stored contiguously, because most kinds of hints go through the values of a column.
         columns = [np.array(site.rows.T, order="C") for site in self.sites]
@@ -141,65 +141,65 @@ class AllSites:
         return [values.T for values in columns]
 
     @functools.cached_property
-    def seen(self) -> Array:
+    def value_counts(self) -> Array:
         """The number of values of each column at each site, sites x d."""
-        return np.stack([_counts(values) for values in self.in_order])
+        return np.stack([_count_values(values) for values in self.sorted_values])
 
     @functools.cached_property
-    def lowest(self) -> Array:
+    def two_smallest(self) -> Array:
         """The two smallest values of each column, 2 x d, with NaN if there are fewer."""
-        return _two_smallest([values[:2] for values in self.in_order])
+        return _two_smallest([values[:2] for values in self.sorted_values])
 
     @functools.cached_property
-    def highest(self) -> Array:
+    def two_largest(self) -> Array:
         """The two largest values of each column, 2 x d, with NaN if there are fewer."""
-        ends = [_two_largest(values, seen) for values, seen in zip(self.in_order, self.seen, strict=True)]
+        ends = [_two_largest(values, seen) for values, seen in zip(self.sorted_values, self.value_counts, strict=True)]
         return -_two_smallest([-values for values in ends])
 
     @property
-    def low(self) -> Array:
+    def smallest(self) -> Array:
         """The smallest value of each column."""
-        return np.asarray(self.lowest[0])
+        return np.asarray(self.two_smallest[0])
 
     @property
-    def high(self) -> Array:
+    def largest(self) -> Array:
         """The largest value of each column."""
-        return np.asarray(self.highest[0])
+        return np.asarray(self.two_largest[0])
 
     @functools.cached_property
-    def different(self) -> Array:
+    def distinct_counts(self) -> Array:
         """The number of different values of each column at each site, sites x d."""
-        steps = [(np.diff(values, axis=0) > 0.0).sum(axis=0) for values in self.in_order]
-        return np.asarray(np.stack(steps) + (self.seen > 0))
+        steps = [(np.diff(values, axis=0) > 0.0).sum(axis=0) for values in self.sorted_values]
+        return np.asarray(np.stack(steps) + (self.value_counts > 0))
 
     @functools.cached_property
-    def telling(self) -> Array:
+    def most_varied_columns(self) -> Array:
         """The positions of the columns with the most different values, which rule out most suspicions cheaply."""
-        return np.asarray(np.argsort(-self.different.sum(axis=0), kind="stable")[:_TELLING])
+        return np.asarray(np.argsort(-self.distinct_counts.sum(axis=0), kind="stable")[:_TELLING])
 
     @functools.cached_property
     def levels(self) -> Array:
         """The tenth, fiftieth and ninetieth percentile of each column at each site, sites x 3 x d."""
-        shares = np.multiply.outer([0.1, 0.5, 0.9], np.maximum(self.seen - 1, 0))
+        shares = np.multiply.outer([0.1, 0.5, 0.9], np.maximum(self.value_counts - 1, 0))
         places = np.rint(shares).astype(int)
-        ordered = enumerate(self.in_order)
+        ordered = enumerate(self.sorted_values)
         return np.stack([np.take_along_axis(values, places[:, i], axis=0) for i, values in ordered])
 
-    def title(self, j: int) -> str:
+    def column_title(self, j: int) -> str:
         """Return the name of a column for the beginning of a sentence."""
-        return labels.capital(self.columns[j])
+        return labels.capitalize(self.columns[j])
 
     def is_whole(self, j: int) -> bool:
         """Return whether a column holds whole numbers only."""
-        values = self.values(j)
+        values = self.values_of(j)
         return bool((values == np.rint(values)).all())
 
-    def where(self, j: int, value: float) -> tuple[Site, int]:
+    def find_value(self, j: int, value: float) -> tuple[Site, int]:
         """Return the first site at which column j contains `value`, and its first row with this value."""
         found = ((site, np.flatnonzero(site.rows[:, j] == value)) for site in self.sites)
         return next((site, int(rows[0])) for site, rows in found if len(rows))
 
-    def no_measurement(self, j: int, value: float, why: str) -> str:
+    def hint_of_code(self, j: int, value: float, why: str) -> str:
         """Return the hint that a number in a column may stand for a missing value. `why` is the reason in words."""
         where = [(site, np.flatnonzero(site.rows[:, j] == value)) for site in self.sites]
         site, rows = next((site, rows) for site, rows in where if len(rows))
@@ -207,18 +207,19 @@ class AllSites:
         count = labels.count(sum(len(rows) for _, rows in where), "time")
         if self.sampled:
             count = f"at least {count}"
-        what = f"{self.title(j)} holds {value:g} {count}, {why}"
+        what = f"{self.column_title(j)} holds {value:g} {count}, {why}"
         return (
-            f"{what}: the first is {first}. If it stands for a missing value, read the data {gaps_of(value)}{AS_MEAN}."
+            f"{what}: the first is {first}. If it stands for a missing value, read the data "
+            f"{gaps_option(value)}{AS_MEAN}."
         )
 
-    def values(self, j: int) -> Array:
+    def values_of(self, j: int) -> Array:
         """Return the values of a column at all sites, in one array."""
-        parts = zip(self.in_order, self.seen[:, j], strict=True)
+        parts = zip(self.sorted_values, self.value_counts[:, j], strict=True)
         return np.concatenate([values[:count, j] for values, count in parts])
 
 
-def stacks(sites: Sequence[Array]) -> Iterator[tuple[list[int], Array]]:
+def stacks_of_equal_sites(sites: Sequence[Array]) -> Iterator[tuple[list[int], Array]]:
     """Yield stacks (s x n x d) of sites with equal numbers of rows, with the positions of these sites.
 
     Stacks save time if a thousand sites have a few rows each. A site with many rows forms a stack alone, and its rows
@@ -237,7 +238,7 @@ def stacks(sites: Sequence[Array]) -> Iterator[tuple[list[int], Array]]:
 def _two_largest(values: Array, seen: Array) -> Array:
     """Return the two largest values of each column.
 
-    The columns of `values` are in ascending order, and the first `seen` values of a column are not NaN.
+    The columns of `values_of` are in ascending order, and the first `value_counts` values of a column are not NaN.
     """
     if (seen == len(values)).all():
         return values[-2:]
@@ -250,7 +251,7 @@ def _two_smallest(parts: Sequence[Array]) -> Array:
     return np.asarray(np.sort(every, axis=0)[:2])
 
 
-def _counts(values: Array) -> Array:
+def _count_values(values: Array) -> Array:
     """Return how many values of each column are not NaN. The columns are in ascending order with NaN last."""
     seen = np.full(values.shape[1], len(values))
     gaps = np.isnan(values[-1])

@@ -14,7 +14,7 @@ import numpy as np
 
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
-from flower_pca.hints.identifiers import label, numbers_rows
+from flower_pca.hints.identifiers import column_label, numbers_rows
 
 _ALONE: Final = 0.99  # A column with at least this share of the total variance is the first component.
 # If the mean exceeds this share of the sum of squares along component 1, component 1 is mostly the mean.
@@ -28,7 +28,7 @@ _NUMBERS: Final = "It holds whole numbers, all different, like an identifier. Le
 
 def hints_of_sizes(sizes: Array, names: Sequence[str] | None) -> tuple[str, ...]:
     """Return hints about columns with these root mean squares (d,), for a run that did not scale them."""
-    if column_alone(sizes) is not None:
+    if dominating_column(sizes) is not None:
         return (_hint_of_largest(sizes, names, _SCALE_IT),)
     varying = np.sort(sizes[sizes > 0.0])
     if len(varying) < 2:
@@ -39,8 +39,8 @@ def hints_of_sizes(sizes: Array, names: Sequence[str] | None) -> tuple[str, ...]
         return ()
     j = int(np.argmax(sizes))
     i = int(np.argmin(np.where(sizes >= low, sizes, np.inf)))
-    larger = f"column {label(j, names)} has a standard deviation of {high:.3g}"
-    smaller = f"column {label(i, names)} has a standard deviation of {sizes[i]:.3g}"
+    larger = f"column {column_label(j, names)} has a standard deviation of {high:.3g}"
+    smaller = f"column {column_label(i, names)} has a standard deviation of {sizes[i]:.3g}"
     differ = f"Columns differ much in size: {larger}, but {smaller}."
     return (f"{differ} Use {_STD} if they are measured in different units.",)
 
@@ -62,7 +62,7 @@ def hints_of_mean(offset: float, first: float) -> tuple[str, ...]:
     return (f"{words} between rows. Use {option('center', True)}.",)
 
 
-def column_alone(sizes: Array) -> int | None:
+def dominating_column(sizes: Array) -> int | None:
     """Return the position of the column that has at least 99% of the variance, or None if no column has so much."""
     squares = sizes**2
     j = int(np.argmax(squares))
@@ -73,7 +73,7 @@ def column_alone(sizes: Array) -> int | None:
 
 def hints_of_largest(sizes: Array, names: Sequence[str] | None, tables: Iterable[Any]) -> tuple[str, ...]:
     """Return a hint if a column has at least 99% of the variance and holds whole numbers that are all different."""
-    j = column_alone(sizes)
+    j = dominating_column(sizes)
     if j is None or not all(numbers_rows(table, j) for table in tables):
         return ()
     return (_hint_of_largest(sizes, names, _NUMBERS),)
@@ -84,5 +84,5 @@ def _hint_of_largest(sizes: Array, names: Sequence[str] | None, remedy: str) -> 
     share = sizes[j] ** 2 / np.sum(sizes**2)
     # A larger share would be rounded to 100.00%, which would be wrong.
     shown = f"{share:.2%}" if share < 0.99995 else "all but 0.01%"
-    words = f"Column {label(j, names)} alone has {shown} of the variance, so component 1 is that column. "
+    words = f"Column {column_label(j, names)} alone has {shown} of the variance, so component 1 is that column. "
     return words + remedy

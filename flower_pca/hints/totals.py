@@ -9,7 +9,7 @@ import numpy as np
 
 from flower_pca.base import labels
 from flower_pca.base.linalg import Array
-from flower_pca.hints.sites import LEAST, AllSites, Site, stacks
+from flower_pca.hints.sites import LEAST, AllSites, Site, stacks_of_equal_sites
 from flower_pca.rows.local import LocalData
 
 _RARE: Final = 1e-3  # maximum probability that ordinary rows of a run cause a hint about means
@@ -17,17 +17,17 @@ _RARE: Final = 1e-3  # maximum probability that ordinary rows of a run cause a h
 _MOST_ROUNDED: Final = 0.5 * (1.0 + 1e-9)
 
 
-def totals(data: AllSites) -> Iterator[str]:
+def lines_of_totals_hints(data: AllSites) -> Iterator[str]:
     """Yield hints about last lines that are the sum or the mean of the lines above them."""
     for i, (n, what) in lines_of_totals(data.sites).items():
-        place = labels.capital(data.sites[i].place(n))
+        place = labels.capitalize(data.sites[i].place(n))
         yield f"{place} is the {what} of the lines above it, not a row of data. Remove it."
 
 
 def totals_by_sums(data: AllSites, clients: Sequence[LocalData]) -> Iterator[str]:
-    """Yield the hints of `totals` from a sample of the rows, and from the sums of all rows at each client."""
+    """Yield the hints of `lines_of_totals_hints`, from a sample of the rows and the sums of all rows at each client."""
     for site, client in zip(data.sites, clients, strict=True):
-        mean, number = client.measured.means()
+        mean, number = client.measured.approximate_means()
         seen = np.asarray(number, dtype=np.float64)
         total = mean * seen
         rows = site.rows
@@ -39,7 +39,7 @@ def totals_by_sums(data: AllSites, clients: Sequence[LocalData]) -> Iterator[str
             sums = total - np.nansum(left, axis=0)
             count = seen - np.sum(~np.isnan(left), axis=0)
             if what := _sum_or_mean(last, above, 2 * len(clients), sums=sums, count=count):
-                place = labels.capital(client.table.place(client.n - 1 - below))
+                place = labels.capitalize(client.table.place(client.n - 1 - below))
                 yield f"{place} is the {what} of the lines above it, not a row of data. Remove it."
                 break
 
@@ -55,7 +55,7 @@ def lines_of_totals(sites: Sequence[Site]) -> dict[int, tuple[int, str]]:
     for below in (0, 1):
         tall = [(i, site.rows[: len(site.rows) - below]) for i, site in enumerate(sites)]
         tall = [(i, rows) for i, rows in tall if len(rows) > LEAST]
-        for places, stack in stacks([rows for _, rows in tall]):
+        for places, stack in stacks_of_equal_sites([rows for _, rows in tall]):
             for k in np.flatnonzero(_look_like_totals(stack)).tolist():
                 i, rows = tall[places[k]]
                 if what := _sum_or_mean(rows[-1], rows[:-1], 2 * len(sites)):

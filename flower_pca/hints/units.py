@@ -10,7 +10,7 @@ import numpy as np
 
 from flower_pca.base import labels, linalg
 from flower_pca.base.linalg import Array
-from flower_pca.hints.sentences import shorten
+from flower_pca.hints.sentences import shorten_hints
 from flower_pca.hints.sites import LEAST, AllSites
 
 SITES: Final = 30  # If there are more sites, a single site hardly changes the median over all sites.
@@ -56,13 +56,13 @@ _UNITS: Final = (  # the factor and the shift that convert one unit to another, 
 _DECIMAL: Final = tuple(what for factor, _, what in _UNITS if factor in (10.0, 100.0, 1000.0))
 
 
-def units(data: AllSites) -> Iterator[str]:
+def columns_in_other_units(data: AllSites) -> Iterator[str]:
     """Yield hints about columns whose values would match the other sites if they were converted to another unit."""
-    measured = [i for i, values in enumerate(data.in_order) if len(values) >= LEAST]
+    measured = [i for i, values in enumerate(data.sorted_values) if len(values) >= LEAST]
     if len(measured) < 2:
         return
-    levels, seen = data.levels[measured], data.seen[measured]
-    several = data.different[measured] > LEAST
+    levels, seen = data.levels[measured], data.value_counts[measured]
+    several = data.distinct_counts[measured] > LEAST
     whose = [data.sites[i].who for i in measured]
     yield from _odd_units(whose, levels, seen * several, data.columns, middle="median")
 
@@ -92,7 +92,8 @@ def mixed_units(data: AllSites) -> Iterator[str]:
                 low, high = (float(np.median(group)) for group in groups)
                 few = min(len(group) for group in groups)
                 yield (
-                    f"{labels.capital(data.columns[j])} seems to hold two units at {site.who}: values around {low:.4g} "
+                    f"{labels.capitalize(data.columns[j])} seems to hold two units at {site.who}: values around "
+                    f"{low:.4g} "
                     f"and around {high:.4g}, {words}. Convert the {labels.count(few, 'value')} of the smaller group."
                 )
 
@@ -123,10 +124,10 @@ def _both_elsewhere(data: AllSites, i: int, j: int, between: float) -> bool:
     return sites > 0 and 2 * both >= sites
 
 
-def units_by_moments(
+def hints_by_moments(
     sites: Sequence[str], rows: Array, means: Array, deviations: Array, columns: Sequence[str]
 ) -> list[str]:
-    """Return the hints of `units` from means and standard deviations, for a caller that does not see the rows.
+    """Return the hints of `columns_in_other_units`, from means and deviations, for a caller that does not see the rows.
 
     The tenth and ninetieth percentiles are computed as if the values were normally distributed.
     """
@@ -139,22 +140,22 @@ def units_by_moments(
     with warnings.catch_warnings():  # If no other site has values, numpy warns about their median.
         warnings.simplefilter("ignore", RuntimeWarning)
         seen = rows[:, None] * (deviations > 0.0)
-        return shorten(list(_odd_units(sites, levels, seen, columns, middle="mean")))
+        return shorten_hints(list(_odd_units(sites, levels, seen, columns, middle="mean")))
 
 
 def _odd_units(
-    sites: Sequence[str], levels: Array, seen: Array, columns: Sequence[str], *, middle: str
+    sites: Sequence[str], levels: Array, value_counts: Array, columns: Sequence[str], *, middle: str
 ) -> Iterator[str]:
     """Yield hints about columns that one site, or half of the sites, measures in another unit.
 
     `levels` (sites x 3 x d) holds the percentiles of `AllSites.levels`. `seen` (sites x d) holds the numbers of values,
     with 0 for columns to leave out. `middle` is the word for the second level, "median" or "mean".
     """
-    alone = _columns_apart(levels) & (seen > 0)
+    alone = _columns_apart(levels) & (value_counts > 0)
     # `error` is the standard error of the difference between one site and all others, relative to the spread of values.
-    others_seen = np.maximum(seen.sum(axis=0) - seen, 1)
-    error = np.sqrt(1.0 / np.maximum(seen, 1) + 1.0 / others_seen)
-    yield from _two_units(sites, levels, seen, columns, middle=middle)
+    others_seen = np.maximum(value_counts.sum(axis=0) - value_counts, 1)
+    error = np.sqrt(1.0 / np.maximum(value_counts, 1) + 1.0 / others_seen)
+    yield from _split_units(sites, levels, value_counts, columns, middle=middle)
     others, looked = "the other sites", np.flatnonzero(alone.any(axis=1)).tolist()
     if len(sites) == 2:  # Either site may have the other unit, and one hint is enough.
         others, looked = sites[1], [i for i in looked if i == 0]
@@ -170,11 +171,13 @@ def _odd_units(
             here = levels[i, 1, j]
             there = usual[1, j]
             place = f"its {middle} is {here:.4g}, against {there:.4g} at {others}, {words}"
-            yield f"{labels.capital(columns[j])} looks as if {sites[i]} had other units: {place}. Convert this column."
+            yield (
+                f"{labels.capitalize(columns[j])} looks as if {sites[i]} had other units: {place}. Convert this column."
+            )
 
 
-def _two_units(
-    sites: Sequence[str], levels: Array, seen: Array, columns: Sequence[str], *, middle: str
+def _split_units(
+    sites: Sequence[str], levels: Array, value_counts: Array, columns: Sequence[str], *, middle: str
 ) -> Iterator[str]:
     """Yield hints about columns that half of the sites, which must be at least four, measure in another known unit.
 
@@ -184,45 +187,45 @@ def _two_units(
     if len(sites) < 4:
         return
     # `low` marks the sites with the lower half of the medians. Sites without values come last.
-    medians = np.where(seen > 0, levels[:, 1], np.inf)
-    several = (seen > 0).sum(axis=0)
+    medians = np.where(value_counts > 0, levels[:, 1], np.inf)
+    several = (value_counts > 0).sum(axis=0)
     last_of_lower = np.take_along_axis(np.sort(medians, axis=0), np.maximum(several // 2 - 1, 0)[None], axis=0)
     low = medians <= last_of_lower
-    high = ~low & (seen > 0)
+    high = ~low & (value_counts > 0)
     tenth, ninetieth = levels[:, 0], levels[:, 2]
     halves = (several >= 4) & (low.sum(axis=0) == high.sum(axis=0))
-    apart = halves & (_least(tenth, high) > _largest(ninetieth, low))
+    apart = halves & (_smallest_marked(tenth, high) > _largest_marked(ninetieth, low))
     for half in (low, high):  # The ranges of sites in the same half must overlap.
-        apart &= _largest(tenth, half) <= _least(ninetieth, half)
+        apart &= _largest_marked(tenth, half) <= _smallest_marked(ninetieth, half)
     for j in np.flatnonzero(apart).tolist():
         sides = [np.flatnonzero(half[:, j]) for half in (low, high)]
         below, above = (np.nanmedian(levels[side][:, :, j], axis=0) for side in sides)
-        error = float(np.sqrt(sum(1.0 / seen[side, j].sum() for side in sides)))
+        error = float(np.sqrt(sum(1.0 / value_counts[side, j].sum() for side in sides)))
         words = _conversion(above, below, error)
         if above[2] > above[0] and below[2] > below[0] and words and "about" not in words:
-            names = [_listed([sites[i] for i in side.tolist()]) for side in sides]
+            names = [_names_in_message([sites[i] for i in side.tolist()]) for side in sides]
             yield (
-                f"{labels.capital(columns[j])} looks as if {names[0]} had other units than {names[1]}: its {middle} is "
-                f"{below[1]:.4g} at one half of the sites and {above[1]:.4g} at the other, {words}. Convert one half."
+                f"{labels.capitalize(columns[j])} looks as if {names[0]} had other units than {names[1]}: its "
+                f"{middle} is {below[1]:.4g} at one half of the sites and {above[1]:.4g} at the other, {words}. Convert one half."
             )
 
 
-def _least(values: Array, of: Array) -> Array:
+def _smallest_marked(values: Array, marked: Array) -> Array:
     """Return the smallest value of each column among the values that `of` marks."""
-    return np.asarray(np.where(of, values, np.inf).min(axis=0))
+    return np.asarray(np.where(marked, values, np.inf).min(axis=0))
 
 
-def _largest(values: Array, of: Array) -> Array:
+def _largest_marked(values: Array, marked: Array) -> Array:
     """Return the largest value of each column among the values that `of` marks."""
-    return np.asarray(np.where(of, values, -np.inf).max(axis=0))
+    return np.asarray(np.where(marked, values, -np.inf).max(axis=0))
 
 
-def _listed(names: Sequence[str]) -> str:
+def _names_in_message(names: Sequence[str]) -> str:
     """Return the names for a message, shortest first. Of many names, give the first few and the number of others."""
     every = sorted(names, key=lambda name: (len(name), name))
     if len(every) <= _LISTED:
-        return labels.series(every)
-    return labels.series([*every[:_LISTED], f"{len(every) - _LISTED} more"])
+        return labels.join_with_and(every)
+    return labels.join_with_and([*every[:_LISTED], f"{len(every) - _LISTED} more"])
 
 
 def _columns_apart(levels: Array) -> Array:
@@ -231,7 +234,7 @@ def _columns_apart(levels: Array) -> Array:
     The values at these other sites must overlap each other. Fewer than half of the sites may be odd, so the median over
     all sites describes the other sites, and two sites with other units do not hide each other.
     """
-    usual = _usual(levels)
+    usual = _median_levels(levels)
     apart = (levels[:, 0] > usual[2]) | (levels[:, 2] < usual[0])
     here = ~np.isnan(levels[:, 1])
     if len(levels) > SITES:
@@ -263,17 +266,17 @@ def _levels_elsewhere(levels: Array, i: int) -> Array:
     """
     if len(levels) <= SITES:
         levels = np.delete(levels, i, axis=0)
-    return _usual(levels)
+    return _median_levels(levels)
 
 
-def _usual(levels: Array) -> Array:
+def _median_levels(levels: Array) -> Array:
     """Return the median of each level of each column over the sites with values."""
     if np.isnan(levels).any():
         return np.asarray(np.nanmedian(levels, axis=0))
     return linalg.median_of_few(levels)
 
 
-def _conversion(here: Array, usual: Array, error: float) -> str:
+def _conversion(site_levels: Array, usual: Array, error: float) -> str:
     """Describe the conversion that turns the levels of one site into the usual levels, or return "" for none.
 
     `error` is the standard error of the difference of the medians, relative to the spread of the values.
@@ -281,15 +284,15 @@ def _conversion(here: Array, usual: Array, error: float) -> str:
     best, words = _APART + _APART_BY_CHANCE * error, ""
     wider = _WIDER * np.exp(_WIDER_BY_CHANCE * error)
     for factor, shift, what in _UNITS:
-        for to, since in ((here, usual), (usual, here)):
+        for to, since in ((site_levels, usual), (usual, site_levels)):
             as_to = since * factor + shift
             span = as_to[2] - as_to[0]
             off = abs(to[1] - as_to[1]) / span
             wide = (to[2] - to[0]) / span
-            likely = abs(since[1]) < _CELSIUS if shift else min(here[0], usual[0]) > 0.0
+            likely = abs(since[1]) < _CELSIUS if shift else min(site_levels[0], usual[0]) > 0.0
             if likely and off < best and 1.0 / wider < wide < wider:
                 best, words = off, what
-    low, high = sorted((here, usual), key=lambda levels: float(levels[1]))
+    low, high = sorted((site_levels, usual), key=lambda levels: float(levels[1]))
     if not words and low[0] > 0.0 and high[0] > _FAR * low[2]:
         return f"a factor of about {high[1] / low[1]:.0f}"
     return words

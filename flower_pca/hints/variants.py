@@ -38,7 +38,7 @@ def hints_of_strands(names: Sequence[str] | None) -> tuple[str, ...]:
     """Return a hint about variants whose two alleles are the same on both strands (A/T or C/G)."""
     if names is None or not variants.are_variants(names):
         return ()
-    some = int(variants.ambiguous(names).sum())
+    some = int(variants.is_each_ambiguous(names).sum())
     if not some:
         return ()
     are, their = ("is", "its") if some == 1 else ("are", "their")

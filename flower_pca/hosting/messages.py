@@ -35,7 +35,7 @@ TWICE: Final = ProtocolError(f"{_ANSWER} contains two answers from the same clie
 
 
 @dataclass(frozen=True)
-class Delivery:
+class ClientReturn:
     """The number of a client, and the return value of its `fit` or `evaluate`."""
 
     client: int
@@ -44,7 +44,7 @@ class Delivery:
     metrics: wire.Config
 
 
-class Writer:
+class HostedMessageWriter:
     """A writer of messages for the clients of virtual nodes. It writes the common part only once.
 
     Parameters
@@ -61,7 +61,7 @@ class Writer:
 
     def request(self, clients: Sequence[int]) -> Content:
         """Return the records of a message for these clients."""
-        content = records.copy_of(self._common)
+        content = records.copy_of_content(self._common)
         names = {}
         for client in clients:
             if single := self._single.get(client):
@@ -90,21 +90,21 @@ def read_request(content: Content, kind: str) -> Iterator[tuple[int, list[Array]
             'hosted="stacked".'
         )
     clients = _list_of(hosted, _CLIENTS, int, who=_MESSAGE)
-    names = _json(hosted, _NAMES, dict, who=_MESSAGE)
+    names = _parsed_json(hosted, _NAMES, dict, who=_MESSAGE)
     for client in clients:
         if str(client) not in names:
             yield client, parameters, config
             continue
-        arrays = wire.by_name(_MESSAGE, parameters, config)
+        arrays = wire.arrays_by_name(_MESSAGE, parameters, config)
         own = names[str(client)]
         listed = ",".join(map(str, own)) if isinstance(own, list) else None
-        arrays |= wire.by_name(_MESSAGE, records.arrays_in(content, f"{_HOSTED}.{client}"), {_NAMES: listed})
+        arrays |= wire.arrays_by_name(_MESSAGE, records.arrays_in(content, f"{_HOSTED}.{client}"), {_NAMES: listed})
         yield client, list(arrays.values()), {**config, "names": ",".join(arrays)}
 
 
-def write_reply(kind: str, answers: Iterable[Delivery]) -> Content:
+def write_reply(kind: str, answers: Iterable[ClientReturn]) -> Content:
     """Return the records with the answers from a node's clients."""
-    alike: dict[Any, list[Delivery]] = {}
+    alike: dict[Any, list[ClientReturn]] = {}
     for answer in answers:
         arrays = () if kind == wire.EVALUATE else answer.first
         look = tuple((a.shape, a.dtype.str, _by_columns(a)) for a in arrays)
@@ -121,31 +121,31 @@ def write_reply(kind: str, answers: Iterable[Delivery]) -> Content:
         }
         records.put_values(content, f"{_HOSTED}.{number}", beside)
         every = ([answer.first[i] for answer in group] for i in range(len(look)))
-        stacks = [_stack(arrays, by) for arrays, by in zip(every, by_columns, strict=True)]
+        stacks = [_stack_arrays(arrays, by) for arrays, by in zip(every, by_columns, strict=True)]
         records.put_arrays(content, f"{_HOSTED}.{number}.{_ARRAYS}", stacks)
     return content
 
 
-def read_reply(content: Content, kind: str, clients: Sequence[int]) -> dict[int, wire.Answer | ProtocolError]:
+def read_reply(content: Content, kind: str, clients: Sequence[int]) -> dict[int, wire.ClientAnswer | ProtocolError]:
     """Return the answer from each of these clients in a node's reply, or the error if an answer is unusable."""
     if wire.is_reply(content, kind):  # The node itself has replied with the reason for not answering.
-        return dict.fromkeys(clients, _read(lambda: wire.read_reply(content, kind)))
-    found: dict[int, wire.Answer | ProtocolError] = {}
+        return dict.fromkeys(clients, _read_or_error(lambda: wire.read_reply(content, kind)))
+    found: dict[int, wire.ClientAnswer | ProtocolError] = {}
     lacking: ProtocolError = LACKING
     for name in content.config_records:
         try:
-            for client, read in _members(content, name, kind):
-                found[client] = TWICE if client in found else _read(read)
+            for client, read in _stacked_clients(content, name, kind):
+                found[client] = TWICE if client in found else _read_or_error(read)
         except ProtocolError as error:
             lacking = error
     return {client: found.get(client, lacking) for client in clients}
 
 
-def _members(content: Content, name: str, kind: str) -> Iterator[tuple[int, Callable[[], wire.Answer]]]:
+def _stacked_clients(content: Content, name: str, kind: str) -> Iterator[tuple[int, Callable[[], wire.ClientAnswer]]]:
     """Yield each client whose answer is in a record of stacked answers, with a function that reads this answer."""
     group = records.values_in(content, name)
     clients, examples = (_list_of(group, key, int) for key in (_CLIENTS, "num_examples"))
-    by_columns, metrics = _list_of(group, "by_columns", bool), _json(group, "metrics", list)
+    by_columns, metrics = _list_of(group, "by_columns", bool), _parsed_json(group, "metrics", list)
     stacks = records.arrays_in(content, f"{name}.{_ARRAYS}")
     alike = all(a.ndim > 0 and len(a) == len(clients) for a in stacks)
     if not alike or len(stacks) != len(by_columns) or not len(clients) == len(examples) == len(metrics):
@@ -154,22 +154,22 @@ def _members(content: Content, name: str, kind: str) -> Iterator[tuple[int, Call
             f"number of clients. {_CHECK}"
         )
     for i, client in enumerate(clients):
-        arrays = [_single(a, i, by) for a, by in zip(stacks, by_columns, strict=True)]
+        arrays = [_unstack(a, i, by) for a, by in zip(stacks, by_columns, strict=True)]
         yield client, partial(_answer, kind, metrics[i], examples[i], arrays)
 
 
-def _answer(kind: str, metrics: object, num_examples: int, arrays: list[Array]) -> wire.Answer:
+def _answer(kind: str, metrics: object, num_examples: int, arrays: list[Array]) -> wire.ClientAnswer:
     return wire.read_answer(kind, wire.as_config(metrics), num_examples, lambda: arrays)
 
 
-def _read(read: Callable[[], wire.Answer]) -> wire.Answer | ProtocolError:
+def _read_or_error(read: Callable[[], wire.ClientAnswer]) -> wire.ClientAnswer | ProtocolError:
     try:
         return read()
     except ProtocolError as error:
         return error
 
 
-def _json(values: Mapping[str, Any], name: str, kind: type[Any], *, who: str = _ANSWER) -> Any:
+def _parsed_json(values: Mapping[str, Any], name: str, kind: type[Any], *, who: str = _ANSWER) -> Any:
     """Return the JSON value under `name` in another machine's message. Raise ProtocolError unless it is a `kind`."""
     try:
         # Another machine may send brackets nested so deeply that Python raises RecursionError.
@@ -223,10 +223,10 @@ def _by_columns(a: Array) -> bool:
     return bool(a.ndim == 2 and a.flags.f_contiguous and not a.flags.c_contiguous)
 
 
-def _stack(arrays: Sequence[Array], by_columns: bool) -> Array:
+def _stack_arrays(arrays: Sequence[Array], by_columns: bool) -> Array:
     return np.stack([a.T for a in arrays] if by_columns else arrays)
 
 
-def _single(stack: Array, i: int, by_columns: bool) -> Array:
+def _unstack(stack: Array, i: int, by_columns: bool) -> Array:
     a = stack[i]
     return a.T if by_columns else np.asarray(a)

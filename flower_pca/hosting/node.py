@@ -15,7 +15,7 @@ from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 from flower_pca.hosting import messages as hosted
-from flower_pca.hosting.messages import Delivery
+from flower_pca.hosting.messages import ClientReturn
 from flower_pca.wire import records
 from flower_pca.wire.records import Content
 
@@ -31,29 +31,29 @@ def serve(content: Content, kind: str, context: Context, clients: Sequence[int],
 
     `clients` are the numbers of all clients of the node.
     """
-    return hosted.write_reply(kind, list(_answers(content, kind, context, frozenset(clients), answer)))
+    return hosted.write_reply(kind, list(_answers_of_clients(content, kind, context, frozenset(clients), answer)))
 
 
-def _answers(
+def _answers_of_clients(
     content: Content, kind: str, context: Context, clients: frozenset[int], answer: Answer
-) -> Iterator[Delivery]:
-    _check(hosted.clients_of(content), clients)
-    states = _states(context)
+) -> Iterator[ClientReturn]:
+    _require_own_clients(hosted.clients_of(content), clients)
+    states = _states_of_clients(context)
     for client, parameters, config in hosted.read_request(content, kind):
         node = {**context.node_config, "partition-id": client}
         state = states.get(client, Content())
         own = Context(context.run_id, context.node_id, node, state, context.run_config)
-        yield Delivery(client, *answer(kind, parameters, config, own))
+        yield ClientReturn(client, *answer(kind, parameters, config, own))
         context.state.update({f"{client}{_SEPARATOR}{name}": record for name, record in own.state.items()})
 
 
-def _check(named: Sequence[object], clients: frozenset[int]) -> None:
+def _require_own_clients(clients_named: Sequence[object], clients: frozenset[int]) -> None:
     """Raise ProtocolError if a message names a client twice, or names a client of another node.
 
     A client that is named twice would answer twice from the same memory. The check precedes all answers.
     """
     seen: set[object] = set()
-    for client in named:
+    for client in clients_named:
         if type(client) is not int or client not in clients or client in seen:
             raise ProtocolError(
                 f"The message names client {shown(client)[:50]} twice, or this client is not among the {len(clients)} "
@@ -62,7 +62,7 @@ def _check(named: Sequence[object], clients: frozenset[int]) -> None:
         seen.add(client)
 
 
-def _states(context: Context) -> dict[int, Content]:
+def _states_of_clients(context: Context) -> dict[int, Content]:
     """Return the state of each client, taken from the node's state."""
     states: dict[int, Content] = {}
     for name, record in context.state.items():

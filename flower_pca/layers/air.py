@@ -72,16 +72,16 @@ class AirChannel(Layer):
             raise ConfigError("The list of gains of the channel is empty. Use gain=1 for all clients.")
 
     @classmethod
-    def of(cls, given: object) -> AirChannel | None:
+    def from_spec(cls, spec: object) -> AirChannel | None:
         """Return the channel from an instance or a string such as "air(noise_std=0.1)". Return None for None."""
         rule = 'an AirChannel, or a string such as "air(noise_std=0.1)"'
-        return specs.instance(cls, given, "air", rule, what="channel")
+        return specs.instance(cls, spec, "air", rule, what="channel")
 
     @property
     def mark(self) -> str:
         return repr(self)
 
-    def open(self, arrays: Arrays, *, number: int, position: int | None) -> Arrays:
+    def open_answer(self, arrays: Arrays, *, number: int, position: int | None) -> Arrays:
         """Return the answer from the client at this position after fading.
 
         If `position` is None, `arrays` is the sum of all answers, and the result is this sum with noise on its

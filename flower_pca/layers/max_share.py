@@ -37,29 +37,29 @@ class MaxShare(Layer):
     def mark(self) -> str:
         return repr(self)
 
-    def count(self, arrays: Arrays, client: int, model: Model) -> Arrays:
+    def weigh_answer(self, arrays: Arrays, client: int, model: Model) -> Arrays:
         if model.counted is None or not model.counted.weights:
             return arrays
         weight = model.counted.weights.get(client, self.share / MARGIN)
         return {name: weight * a for name, a in arrays.items()}
 
-    def measure(self, model: Model) -> Model:
+    def finish_closing(self, model: Model) -> Model:
         """Return the model with the clients that were scaled down, and a bound on the influence of one client."""
         status, counted = model.status, model.counted
         if status is None or counted is None:
             return model
-        decisions = {**model.decisions, self.name: self._scale(counted)}
-        words = f"{status.words}; {self._turn(counted, model)}"
+        decisions = {**model.decisions, self.name: self._sentence_on_clients(counted)}
+        words = f"{status.words}; {self._sentence_on_angle(counted, model)}"
         return replace(model, status=replace(status, words=words), decisions=decisions)
 
-    def _scale(self, counted: Weights) -> str:
+    def _sentence_on_clients(self, counted: Weights) -> str:
         """Return a sentence that lists the clients with reduced weights."""
         weights = sorted(counted.weights.items())
         largest = max(counted.weights.values(), default=1.0)
         less = [f"each row of client {i} counts {w / largest:.2g} times" for i, w in weights if w < largest]
         return f"max_share={self.share:g}: {', '.join(less) or 'all clients count in full'}."
 
-    def _turn(self, counted: Weights, model: Model) -> str:
+    def _sentence_on_angle(self, counted: Weights, model: Model) -> str:
         """Return a text about the angle by which one client can have turned the components.
 
         The sine of the angle is at most the client's part of the trace divided by the gap (Davis and Kahan

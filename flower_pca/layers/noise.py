@@ -1,10 +1,10 @@
 """The noise of a privacy budget: a node clips its rows and adds noise before it sends anything.
 
-At the server, `Budget` divides the budget among the messages, and also charges messages whose sum was
+At the server, `BudgetLayer` divides the budget among the messages, and also charges messages whose sum was
 lost. Each message contains a clip (the norm to which rows are clipped), a standard deviation of the noise,
-and the budget of the run. At a client, `Budget` calls the stage with `ClippedRows`, which provide only
+and the budget of the run. At a client, `BudgetLayer` calls the stage with `ClippedRows`, which provide only
 the statistics that bounded stages need. It then adds noise to the whole answer, and records the part of
-the budget that the client has spent. `Floor` holds the limits that a node sets for every message.
+the budget that the client has spent. `NoiseFloor` holds the limits that a node sets for every message.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from flower_pca.core.layer import Layer, Work
 from flower_pca.core.model import Model, Result
 from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.dp import gaussian
-from flower_pca.dp.certainty import longest
+from flower_pca.dp.certainty import longest_normal_vector
 from flower_pca.dp.drawing import add_noise
 from flower_pca.dp.outlook import Outlook
 from flower_pca.dp.spent import Spent
@@ -78,15 +78,15 @@ class ClippedRows:
 
 
 @runtime_checkable
-class Sharing(Protocol):
+class SharesNoise(Protocol):
     """The state of a stage that needs the number of clients among which the noise of a sum is divided."""
 
-    def divide(self, among: int) -> Any:
+    def divide_noise(self, among: int) -> Any:
         """Return the state with this number of clients, among which the noise is divided."""
 
 
 @dataclass(frozen=True)
-class Budget(Layer):
+class BudgetLayer(Layer):
     """A layer that adds privacy noise to answers, and divides a privacy budget among messages.
 
     A share of the budget is for the opening, and the rest is divided equally among the rounds. The cost of a
@@ -131,42 +131,42 @@ class Budget(Layer):
     @property
     def frame_noise(self) -> float:
         """The standard deviation of the noise on an answer to the opening."""
-        return self.reach**2 / float(np.sqrt(self.budget * self.dp.frame_share))
+        return self.raw_row_norm**2 / float(np.sqrt(self.budget * self.dp.frame_share))
 
     @property
-    def reach(self) -> float:
+    def raw_row_norm(self) -> float:
         """The norm to which raw rows are clipped."""
         return self.dp.reach or self.dp.clip
 
-    def _terms(self, opening: bool) -> tuple[float, float]:
+    def _clip_and_noise(self, opening: bool) -> tuple[float, float]:
         """Return the norm to which rows are clipped for a message, and the standard deviation of its noise."""
         if opening:
-            return self.reach, self.frame_noise
+            return self.raw_row_norm, self.frame_noise
         return self.dp.clip, self.noise
 
     def deviation_of_one(self, *, opening: bool) -> float:
-        return noise_share(self._terms(opening)[1], self.among or 1)
+        return noise_share(self._clip_and_noise(opening)[1], self.among or 1)
 
-    def ask(self, message: Broadcast, model: Model, *, opening: bool) -> Broadcast:
-        clip, std = self._terms(opening)
-        says = instruction(clip=clip, std=std, budget=self.budget)
+    def change_message(self, message: Broadcast, model: Model, *, opening: bool) -> Broadcast:
+        clip, std = self._clip_and_noise(opening)
+        says = noise_instruction(clip=clip, std=std, budget=self.budget)
         if self.among:
-            says |= sharing(self.among)
+            says |= sharing_arrays(self.among)
         return replace(message, layers={**message.layers, NOISE: says})
 
     @staticmethod
-    def read(says: Arrays, work: Work) -> Work:
+    def read_message(instructions: Arrays, work: Work) -> Work:
         """Return the work with clipped rows. Raise ProtocolError if the message would exceed the run's budget."""
         _check_bounded(work)
-        clip, _, budget = _instruction(says)
-        asked_share(says, work.summed)  # An invalid share is refused before any work is done.
+        clip, _, budget = _noise_of_message(instructions)
+        requested_noise(instructions, work.summed)  # An invalid share is refused before any work is done.
         # One row changes the mean of a column, and therefore every row with a missing value in this column.
         if work.data.missing and work.data.frame.own:
             raise DataError(
                 "A run with noise cannot fill a client's missing values with the client's own means, because one row "
                 "would change these means. Impute before the run."
             )
-        spent = float(work.memory.get(_SPENT, 0.0)) + cost(says)
+        spent = float(work.memory.get(_SPENT, 0.0)) + privacy_cost(instructions)
         if spent > budget * (1.0 + _ROUNDING):
             raise ProtocolError(
                 f"With this message, the client would spend {spent / budget:.3g} times the run's privacy budget. Start "
@@ -181,24 +181,24 @@ class Budget(Layer):
         )
 
     @staticmethod
-    def seal(says: Arrays, work: Work, up: Arrays) -> Arrays:
+    def seal_answer(instructions: Arrays, work: Work, answer: Arrays) -> Arrays:
         """Return the answer with noise, and with 1 as the number of rows, so that sums count clients.
 
         If the server sees only a sum of answers, each client adds a share of the noise. Otherwise each client
         adds all of the noise.
         """
-        share = asked_share(says, work.summed)
+        share = requested_noise(instructions, work.summed)
         parts = work.stage.parts(work.arrays, work.data.d)
         # A dishonest server could invent the other clients and subtract their shares of the noise. So a client that
         # does not trust the other clients adds all of the noise.
         if not work.trusts:
-            share = _instruction(says)[1]
-        rows = {name for name in up if parts[name].kind.counts_rows}
-        noisy = {name: add_noise(a, share, work.bits) for name, a in up.items() if name not in rows}
+            share = _noise_of_message(instructions)[1]
+        rows = {name for name in answer if parts[name].kind.counts_rows}
+        noisy = {name: add_noise(a, share, work.bits) for name, a in answer.items() if name not in rows}
         # No client sends its number of rows.
-        return {**dict.fromkeys(up, np.array(1)), **noisy}
+        return {**dict.fromkeys(answer, np.array(1)), **noisy}
 
-    def divide(self, needed: int) -> Budget:
+    def divide_noise(self, needed: int) -> BudgetLayer:
         """Return the layer that divides the noise among the clients that a sum needs, except colluding clients."""
         colluding = self.dp.colluding
         if needed <= colluding:
@@ -208,21 +208,21 @@ class Budget(Layer):
             )
         return replace(self, among=needed - colluding)
 
-    def outlook(self, *, rows: int, columns: int, clients: int) -> Outlook:
-        """Return a forecast of the noise for a table of this size. `end` computes the noise in the same way."""
+    def noise_forecast(self, *, rows: int, columns: int, clients: int) -> Outlook:
+        """Return a forecast of the noise for a table of this size, computed as in `finish_algorithm`."""
         together = math.sqrt(clients / (self.among or 1))
         noise = together * self.noise * (math.sqrt(2.0 * columns) + 1.0)
         # `PrivateOpening` sends three parts in one vector, which multiplies the noise by the root of 3.
         deviation = together * self.frame_noise * math.sqrt(3.0)
-        off = deviation * longest(columns) / self.reach
+        off = deviation * longest_normal_vector(columns) / self.raw_row_norm
         return Outlook(rows, columns, clients, noise=noise, off=off, ranged=bool(self.dp.public_ranges))
 
-    def inform(self, state: Any) -> Any:
-        if isinstance(state, Sharing):
-            return state.divide(self.among)
+    def complete_state(self, state: Any) -> Any:
+        if isinstance(state, SharesNoise):
+            return state.divide_noise(self.among)
         return state
 
-    def write_off(self, stage: str, algorithm: Algorithm[Any], why: str) -> tuple[Budget, Algorithm[Any]]:
+    def after_lost_sum(self, stage: str, algorithm: Algorithm[Any], why: str) -> tuple[BudgetLayer, Algorithm[Any]]:
         """Return the layer and the algorithm with fewer rounds, because lost answers have also cost privacy."""
         after = replace(self, losses=(*self.losses, stage))
         frames, share = after.losses.count(self.opening), self.dp.frame_share
@@ -241,13 +241,13 @@ class Budget(Layer):
             algorithm = replace(algorithm, min_rounds=rounds, max_rounds=rounds)
         return after, algorithm
 
-    def reopen(self) -> None:
+    def require_reopening(self) -> None:
         raise NotEnoughNodes(
             "The set of clients changed after a part of the privacy budget was spent. Use ssi, which continues with "
             "the remaining clients."
         )
 
-    def end(self, model: Model) -> Model:
+    def finish_algorithm(self, model: Model) -> Model:
         """Return the model with the status of a spent budget, and a bound on the norm of the noise.
 
         Residuals do not decide the status, because they measure the noise and not the remaining error. The
@@ -257,9 +257,9 @@ class Budget(Layer):
         together = np.sqrt(model.clients / (self.among or 1))
         columns = np.sqrt(2.0 * model.d) + 1.0
         blur = float(together * self.noise * columns)
-        return replace(model, status=self._ending(model.status, model.rounds), noise=blur)
+        return replace(model, status=self._status_of_spent_budget(model.status, model.rounds), noise=blur)
 
-    def _ending(self, status: Status, rounds: int) -> Status:
+    def _status_of_spent_budget(self, status: Status, rounds: int) -> Status:
         if status.outcome is Outcome.DONE:
             return status
         done = f"all {self.rounds} planned rounds are done"
@@ -270,9 +270,9 @@ class Budget(Layer):
             done = f"{rounds} of {planned} gave a sum, and the other sums were lost"
         return Status(Outcome.BUDGET_SPENT, f"the privacy budget is spent: {done}")
 
-    def measure(self, model: Model) -> Model:
+    def finish_closing(self, model: Model) -> Model:
         assert model.status is not None
-        return replace(model, status=replace(model.status, words=model.status.words + model.doubts))
+        return replace(model, status=replace(model.status, words=model.status.words + model.remaining_doubts))
 
     def with_privacy(self, result: Result, stages: Sequence[str], *, shared: bool) -> Result:
         return replace(result, privacy=self.spending(stages, shared=shared))
@@ -297,21 +297,21 @@ class Budget(Layer):
         )
 
 
-def plan(dp: DP, algorithm: Algorithm[Any], opening: str) -> tuple[Budget, Algorithm[Any]]:
+def plan_budget(dp: DP, algorithm: Algorithm[Any], opening: str) -> tuple[BudgetLayer, Algorithm[Any]]:
     """Return the budget layer, and the algorithm with a fixed number of rounds.
 
     An early end would depend on the rows. The algorithm gets at least one additional column, which shows
     the next eigenvalue. This column does not increase the effect of a row on an answer.
     """
     if not isinstance(algorithm, Iterative):
-        return Budget(dp, 1, opening), algorithm
+        return BudgetLayer(dp, 1, opening), algorithm
     rounds = algorithm.max_rounds
     finite = replace(algorithm, min_rounds=rounds, oversample=max(algorithm.oversample, 1))
-    return Budget(dp, rounds, opening), finite
+    return BudgetLayer(dp, rounds, opening), finite
 
 
 @dataclass(frozen=True)
-class Floor:
+class NoiseFloor:
     """The minimum noise and the maximum clip that a node accepts in a message.
 
     Parameters
@@ -333,7 +333,7 @@ class Floor:
             if getattr(self, name) is not None:
                 checks.number(f"The node's own bound on {name}", getattr(self, name), least=0.0)
 
-    def refusal(self, says: Arrays | None) -> str | None:
+    def reason_to_refuse(self, instructions: Arrays | None) -> str | None:
         """Return the reason for refusing a message, or None if the node accepts it.
 
         `says` are the layer's arrays, or None if the message does not ask for noise.
@@ -341,9 +341,9 @@ class Floor:
         if self.noise is None and self.clip is None:
             return None
         remedy = "Ask the node's operator."
-        if says is None:
+        if instructions is None:
             return f"This node answers only with noise, but the message does not ask for noise. {remedy}"
-        clip, std, _ = _instruction(says)
+        clip, std, _ = _noise_of_message(instructions)
         if self.noise is not None and std < self.noise * clip**2:
             rule = f"This node answers only with noise of at least {self.noise:g} clip^2"
             return f"{rule}, but the message has {std / clip**2:g} clip^2. {remedy}"
@@ -352,12 +352,12 @@ class Floor:
         return None
 
 
-def instruction(*, clip: float, std: float, budget: float) -> Arrays:
+def noise_instruction(*, clip: float, std: float, budget: float) -> Arrays:
     """Return the layer's arrays of a message: the clip, the standard deviation of the noise, and the run's budget."""
     return {_CLIP: np.array(clip), _NOISE: np.array(std), _BUDGET: np.array(budget)}
 
 
-def sharing(among: int) -> Arrays:
+def sharing_arrays(among: int) -> Arrays:
     """Return the additional array of a message under masks: the number of clients among which the noise is divided."""
     return {_AMONG: np.array(among)}
 
@@ -373,14 +373,14 @@ def noise_share(std: float, survivors: int) -> float:
     return std / float(np.sqrt(survivors))
 
 
-def asked_share(says: Arrays, summed: int) -> float:
+def requested_noise(instructions: Arrays, summed: int) -> float:
     """Return the standard deviation of the noise that a message asks a client to add.
 
     The server sees only sums of at least `summed` answers. Raise ProtocolError if the message divides the noise
     among more clients than `summed`.
     """
-    _, std, _ = _instruction(says)
-    among = says.get(_AMONG, np.array(1))
+    _, std, _ = _noise_of_message(instructions)
+    among = instructions.get(_AMONG, np.array(1))
     if among.ndim or among.dtype.kind not in "iu" or not 1 <= int(among) <= summed:
         got = "several numbers" if among.ndim else f"{among} clients"
         raise ProtocolError(
@@ -390,16 +390,16 @@ def asked_share(says: Arrays, summed: int) -> float:
     return noise_share(std, int(among))
 
 
-def cost(says: Arrays) -> float:
+def privacy_cost(instructions: Arrays) -> float:
     """Return the cost of answering a message with noise, as mu^2: (sensitivity / deviation)^2."""
-    clip, std, _ = _instruction(says)
+    clip, std, _ = _noise_of_message(instructions)
     ratio = clip * clip / std
     return ratio * ratio  # An overflow yields infinity, while `ratio**2` would raise an error.
 
 
-def named_budget(says: Arrays) -> float:
+def budget_of_message(instructions: Arrays) -> float:
     """Return the run's privacy budget, as mu^2, from a message."""
-    return _instruction(says)[2]
+    return _noise_of_message(instructions)[2]
 
 
 def _check_bounded(work: Work) -> None:
@@ -428,18 +428,18 @@ def _check_bounded(work: Work) -> None:
             )
 
 
-def _instruction(says: Arrays) -> tuple[float, float, float]:
-    if strange := says.keys() - _ARRAYS:
+def _noise_of_message(instructions: Arrays) -> tuple[float, float, float]:
+    if strange := instructions.keys() - _ARRAYS:
         raise ProtocolError(
             f"A message with noise has unknown arrays: {', '.join(sorted(strange))[:100]}. Only these are known: "
             f"{', '.join(sorted(_ARRAYS))}. {OTHER_SERVER}"
         )
     # `float` would raise an error of another class for an array of several numbers.
-    if several := [name for name in says if np.ndim(says[name])]:
+    if several := [name for name in instructions if np.ndim(instructions[name])]:
         raise ProtocolError(
             f"A message with noise has several numbers in {', '.join(several)} instead of one. {OTHER_SERVER}"
         )
-    clip, std, budget = (float(says.get(name, np.nan)) for name in (_CLIP, _NOISE, _BUDGET))
+    clip, std, budget = (float(instructions.get(name, np.nan)) for name in (_CLIP, _NOISE, _BUDGET))
     if not all(np.isfinite(value) and value > 0.0 for value in (clip, std, budget)):
         raise ProtocolError(
             f"A message with noise must have a positive {_CLIP}, {_NOISE} and {_BUDGET}, but has {clip:g}, {std:g}, "

@@ -34,7 +34,7 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.layers import EXPONENTS, WIRE
 from flower_pca.rows.frame import Frame
-from flower_pca.settings.bits import FLOORS, ROUNDING, fewest_within
+from flower_pca.settings.bits import FLOORS, ROUNDING, fewest_bits_within
 
 _BITS: Final = "bits"  # the name of the layer's array in a message
 _TYPES: Final[dict[int, Any]] = {32: np.dtype(np.float32), 16: np.dtype(np.float16)}
@@ -52,12 +52,12 @@ def round_to(a: Array, bits: int) -> Array:
     # Numbers that are not finite stay unchanged, so that the receiver refuses them.
     if 8 * a.dtype.itemsize <= bits or a.ndim not in (1, 2) or a.dtype.kind != "f":
         return a
-    if not np.isfinite(largest := _largest(a)).all():
+    if not np.isfinite(largest := _largest_by_column(a)).all():
         return a
-    exponents = _exponents(largest, bits)
+    exponents = _column_exponents(largest, bits)
     rounded = np.empty_like(a, dtype=np.float64)
-    for part, into in zip(_parts(a), _parts(rounded), strict=True):
-        into[...] = _expand(_divide(part, exponents, bits), exponents)
+    for part, into in zip(_cached_parts(a), _cached_parts(rounded), strict=True):
+        into[...] = _from_integers(_to_integers(part, exponents, bits), exponents)
     return rounded
 
 
@@ -78,14 +78,14 @@ class Precision(Layer):
     def mark(self) -> str:
         return repr(self)
 
-    def ask(self, message: Broadcast, model: Model, *, opening: bool) -> Broadcast:
+    def change_message(self, message: Broadcast, model: Model, *, opening: bool) -> Broadcast:
         """Return the message with the number of bits. Blocks and mean are rounded unless the message is an opening."""
         bits = self.bits
         if self.tol is not None and not opening:
-            bits = min(bits, fewest_within(message.rounding_allowed))
+            bits = min(bits, fewest_bits_within(message.rounding_allowed))
         if not opening:
             # All messages have the same frame, so that clients center and scale their rows only once.
-            message = replace(message, frame=self._frame(message.frame, model))
+            message = replace(message, frame=self._frame_for_messages(message.frame, model))
         if bits == 64:
             return message
         layers = {**message.layers, WIRE: {_BITS: np.array(bits)}}
@@ -95,35 +95,37 @@ class Precision(Layer):
         blocks = {name: round_to(a, bits) for name, a in message.arrays.items() if a.ndim == 2}
         return replace(message, arrays={**message.arrays, **blocks})
 
-    def end(self, model: Model) -> Model:
+    def finish_algorithm(self, model: Model) -> Model:
         """Return the model with bounds on the rounding errors of its blocks, products and mean.
 
         The closing stage adds them to the residuals, because an iteration converges to eigenvectors of the rounded
         products. This layer does not round masked answers, but blocks and the mean are rounded under masks, too.
         """
-        mean = self._frame(model.frame, model).mean
-        shifted = 0.0 if mean is None else model.n * _distance(mean, model.frame)
+        mean = self._frame_for_messages(model.frame, model).mean
+        shifted = 0.0 if mean is None else model.n * _squared_distance(mean, model.frame)
         blocks = ROUNDING[self.bits]
         return replace(model, rounding=0.0 if model.summed else blocks, block_rounding=blocks, shifted=shifted)
 
-    def _frame(self, whole: Frame, model: Model) -> Frame:
+    def _frame_for_messages(self, frame: Frame, model: Model) -> Frame:
         """Return the frame for messages, with a rounded mean if the error n |m - m'|^2 is small enough."""
         least = FLOORS[self.bits] or self.tol or 0.0
-        return _rounded(whole, min(self.bits, 32), most=_MEAN_SHARE * least * model.trace / max(model.d, 1), n=model.n)
+        return _rounded_frame(
+            frame, min(self.bits, 32), most=_MEAN_SHARE * least * model.trace / max(model.d, 1), n=model.n
+        )
 
     @staticmethod
-    def seal(says: Arrays, work: Work, up: Arrays) -> Arrays:
-        bits = bits_in(says)
+    def seal_answer(instructions: Arrays, work: Work, answer: Arrays) -> Arrays:
+        bits = bits_of_message(instructions)
         if work.masked or bits == 64:  # Masked answers are rounded to fixed-point numbers instead.
-            return up
+            return answer
         parts = work.stage.parts(work.arrays, work.data.d)
-        if {"mean", "m2"} <= up.keys():  # The message is an opening.
-            up = _moments(up, bits)
-        rounded = {name: round_to(a, bits) for name, a in up.items() if parts[name].kind.rounded}
-        return {**up, **rounded}
+        if {"mean", "m2"} <= answer.keys():  # The message is an opening.
+            answer = _round_moments(answer, bits)
+        rounded = {name: round_to(a, bits) for name, a in answer.items() if parts[name].kind.rounded}
+        return {**answer, **rounded}
 
 
-def bits_in(settings: Arrays) -> int:
+def bits_of_message(settings: Arrays) -> int:
     """Return the number of bits that a message asks for."""
     bits = settings.get(_BITS)
     known = bits is not None and len(settings) == 1 and not bits.ndim and bits.dtype.kind in "iuf"
@@ -146,8 +148,8 @@ def pack(arrays: Mapping[str, Array], bits: int) -> dict[str, Array]:
     found: dict[str, Array] = {}
     for name, a in arrays.items():
         found[name] = a
-        if (few := _fewest(np.asarray(a), bits)) < 64:
-            found[name], found[f"{name}{EXPONENTS}"] = _compress(np.asarray(a), few)
+        if (few := _fewest_bits(np.asarray(a), bits)) < 64:
+            found[name], found[f"{name}{EXPONENTS}"] = _compress_columns(np.asarray(a), few)
     return found
 
 
@@ -163,49 +165,52 @@ def unpack(arrays: Mapping[str, Array]) -> dict[str, Array]:
                 f"{OTHER_SERVER}"
             )
         with np.errstate(over="ignore"):  # The receiver refuses infinite numbers.
-            found[name.removesuffix(EXPONENTS)] = _expand(a, exponents)
+            found[name.removesuffix(EXPONENTS)] = _from_integers(a, exponents)
     return found
 
 
 def nbytes(arrays: Mapping[str, Array], bits: int) -> int:
     """Return the size of arrays on the network in bytes."""
-    return sum(_nbytes(np.asarray(a), bits) for a in arrays.values())
+    return sum(_packed_size(np.asarray(a), bits) for a in arrays.values())
 
 
-def _nbytes(a: Array, bits: int) -> int:
-    few = _fewest(a, bits) if bits < 64 else 64
+def _packed_size(a: Array, bits: int) -> int:
+    few = _fewest_bits(a, bits) if bits < 64 else 64
     if few == 64:
         return a.nbytes
     columns = a.size // len(a)
     return a.size * few // 8 + 2 * columns
 
 
-def _fewest(a: Array, bits: int) -> int:
+def _fewest_bits(a: Array, bits: int) -> int:
     """Return the smallest number of bits, but at least `bits`, that can store an array without loss."""
     if a.dtype != np.float64 or a.ndim not in (1, 2) or a.size < _SMALL:
         return 64
-    if not np.isfinite(largest := _largest(a)).all():
+    if not np.isfinite(largest := _largest_by_column(a)).all():
         return 64
     for few in sorted(few for few in _TYPES if few >= bits):
-        exponents = _exponents(largest, few)
+        exponents = _column_exponents(largest, few)
         # If an array does not fit, this usually shows in its first part.
-        if all(np.array_equal(_expand(_divide(part, exponents, few), exponents), part) for part in _parts(a)):
+        if all(
+            np.array_equal(_from_integers(_to_integers(part, exponents, few), exponents), part)
+            for part in _cached_parts(a)
+        ):
             return few
     return 64
 
 
-def _parts(a: Array) -> Iterator[Array]:
+def _cached_parts(a: Array) -> Iterator[Array]:
     """Return an iterator over parts of an array with so few rows that each part stays in the processor's cache."""
     rows = max(_PART_SIZE // max(a[:1].size, 1), 1)
     return (a[i : i + rows] for i in range(0, len(a), rows))
 
 
-def _largest(a: Array) -> Array:
+def _largest_by_column(a: Array) -> Array:
     """Return the largest absolute value of each column."""
     return np.asarray(np.maximum(a.max(axis=0, initial=0.0), -a.min(axis=0, initial=0.0)))
 
 
-def _exponents(largest: Array, bits: int) -> Array:
+def _column_exponents(largest: Array, bits: int) -> Array:
     """Return the exponents of columns with these largest absolute values.
 
     If a value rounds up to a power of two, its column gets the next exponent.
@@ -215,61 +220,61 @@ def _exponents(largest: Array, bits: int) -> Array:
     return np.asarray(exponents + (rounded >= 2.0**_LARGEST_EXPONENT), dtype=np.int64)
 
 
-def _compress(a: Array, bits: int) -> tuple[Array, Array]:
+def _compress_columns(a: Array, bits: int) -> tuple[Array, Array]:
     """Return columns as numbers with this number of bits, and their exponents."""
-    exponents = _exponents(_largest(a), bits)
+    exponents = _column_exponents(_largest_by_column(a), bits)
     small = np.empty_like(a, dtype=_TYPES[bits])
-    for part, into in zip(_parts(a), _parts(small), strict=True):
-        into[...] = _divide(part, exponents, bits)
+    for part, into in zip(_cached_parts(a), _cached_parts(small), strict=True):
+        into[...] = _to_integers(part, exponents, bits)
     return small, exponents.astype(np.int16)
 
 
-def _divide(a: Array, exponents: Array, bits: int) -> Array:
-    return np.asarray(_times(a, -exponents).astype(_TYPES[bits], order="K"))
+def _to_integers(a: Array, exponents: Array, bits: int) -> Array:
+    return np.asarray(_times_powers_of_two(a, -exponents).astype(_TYPES[bits], order="K"))
 
 
-def _expand(small: Array, exponents: Array) -> Array:
-    return _times(small.astype(np.float64, order="K"), exponents.astype(np.int64))
+def _from_integers(small: Array, exponents: Array) -> Array:
+    return _times_powers_of_two(small.astype(np.float64, order="K"), exponents.astype(np.int64))
 
 
-def _times(a: Array, exponents: Array) -> Array:
+def _times_powers_of_two(a: Array, exponents: Array) -> Array:
     """Return columns multiplied by powers of two. A multiplication is five times as fast as `ldexp`."""
     if np.abs(exponents).max(initial=0) < _EXPONENT_LIMIT:
         return np.asarray(a * np.ldexp(1.0, exponents))
     return np.asarray(np.ldexp(a, exponents))
 
 
-def _rounded(whole: Frame, bits: int, *, most: float, n: int) -> Frame:
+def _rounded_frame(frame: Frame, bits: int, *, most: float, n: int) -> Frame:
     """Return the frame with its mean rounded to the smallest number of bits for which n |m - m'|^2 is at most `most`.
 
     m' is the rounded mean. The possible numbers of bits are `bits`, 32 and 64.
     """
-    if whole.mean is None:
-        return whole
+    if frame.mean is None:
+        return frame
     for few in sorted({bits, 32}):
-        mean = round_to(whole.mean, few)
-        if n * _distance(mean, whole) <= most:
-            return replace(whole, mean=mean)
-    return whole
+        mean = round_to(frame.mean, few)
+        if n * _squared_distance(mean, frame) <= most:
+            return replace(frame, mean=mean)
+    return frame
 
 
-def _distance(mean: Array, whole: Frame) -> float:
+def _squared_distance(mean: Array, frame: Frame) -> float:
     """Return the squared distance between a mean and the mean of a frame, in the units of the frame."""
-    assert whole.mean is not None
-    off = (mean - whole.mean) / (1.0 if whole.scale is None else whole.scale)
+    assert frame.mean is not None
+    off = (mean - frame.mean) / (1.0 if frame.scale is None else frame.scale)
     return float(off @ off)
 
 
-def _moments(up: Mapping[str, Array], bits: int) -> dict[str, Array]:
+def _round_moments(answer: Mapping[str, Array], bits: int) -> dict[str, Array]:
     """Return an answer to the opening with mean and squared deviations rounded to 32 bits, if products have 16 bits.
 
     The server multiplies differences between the means of clients by each other. Therefore the means are
     rounded only if the square root of the added error is negligible relative to the tolerance.
     """
-    mean, squares = round_to(up["mean"], 32), round_to(up["m2"], 32)
-    off = mean - up["mean"]
+    mean, squares = round_to(answer["mean"], 32), round_to(answer["m2"], 32)
+    off = mean - answer["mean"]
     room = float(squares.sum()) / max(squares.size, 1)
-    between = float(up["n"]) * float(off @ off)
+    between = float(answer["n"]) * float(off @ off)
     if bits == 16 and between <= (_MEAN_SHARE * FLOORS[bits]) ** 2 * room:
-        return {**up, "mean": mean, "m2": squares}
-    return dict(up)
+        return {**answer, "mean": mean, "m2": squares}
+    return dict(answer)

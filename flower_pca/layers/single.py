@@ -2,7 +2,7 @@
 
 A number that differs by client is sent as a table. The first entry of the table is for all clients that
 are not named. One entry for each named client follows. Named clients are identified by their position or
-by the digest of their site's name. A stage adds the table to its arrays (`table`), and the layer sends it
+by the digest of their site's name. A stage adds the table to its arrays (`table_arrays`), and the layer sends it
 separately from these arrays. Every client replaces the table by the client's own number before the stage
 reads the message.
 """
@@ -22,7 +22,7 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 from flower_pca.core.kinds import Message
-from flower_pca.core.layer import Layer, Who, Work
+from flower_pca.core.layer import ClientIdentity, Layer, Work
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.layers import SINGLE
@@ -33,7 +33,7 @@ NumbersByClient: TypeAlias = Mapping[int | str, int]
 _POSITIONS, _NAMES, _HAS_OTHERS = ".positions", ".names", ".others"
 
 
-def check(what: str, numbers: object) -> dict[int | str, int]:
+def number_for_clients(what: str, numbers: object) -> dict[int | str, int]:
     """Return the mapping from clients to numbers. Raise ConfigError unless all numbers are whole and at least 0."""
     if not isinstance(numbers, Mapping) or not numbers:
         raise ConfigError(
@@ -51,7 +51,7 @@ def check(what: str, numbers: object) -> dict[int | str, int]:
     return {client if isinstance(client, str) else int(client): int(n) for client, n in numbers.items()}
 
 
-def require(what: str, numbers: NumbersByClient, names: Sequence[str]) -> None:
+def require_all_clients(what: str, numbers: NumbersByClient, names: Sequence[str]) -> None:
     """Raise ConfigError unless the mapping has exactly one number for each client, and names no unknown client.
 
     `names` are the names of the clients' sites, or "" for a client without a name.
@@ -78,30 +78,30 @@ def require(what: str, numbers: NumbersByClient, names: Sequence[str]) -> None:
         )
 
 
-def table(name: str, numbers: NumbersByClient) -> dict[str, Array]:
+def table_arrays(name: str, numbers: NumbersByClient) -> dict[str, Array]:
     """Return the arrays of a message from which every client reads its own number of this name."""
     found = {client: number for client, number in numbers.items() if client != OTHERS}
     return {
         name: np.array([numbers.get(OTHERS, 0), *found.values()]),
         f"{name}{_POSITIONS}": np.array([client if isinstance(client, int) else -1 for client in found], np.int64),
-        f"{name}{_NAMES}": np.array([_digest(c) if isinstance(c, str) else 0 for c in found], np.uint64),
+        f"{name}{_NAMES}": np.array([_digest_of_name(c) if isinstance(c, str) else 0 for c in found], np.uint64),
         f"{name}{_HAS_OTHERS}": np.array(OTHERS in numbers),
     }
 
 
 @dataclass(frozen=True)
-class Single(Layer):
+class NumberTables(Layer):
     """The layer that sends tables of numbers, from which each client reads its own number."""
 
     name: ClassVar[str] = SINGLE
 
-    def ask(self, message: Broadcast, model: Model, *, opening: bool) -> Broadcast:
+    def change_message(self, message: Broadcast, model: Model, *, opening: bool) -> Broadcast:
         """Return the message with its tables in the layer's arrays.
 
         In the stage's arrays, the number for clients that are not named replaces each table.
         """
         arrays, tables = dict(message.arrays), dict[str, Array]()
-        for name in _tables(arrays):
+        for name in _table_names(arrays):
             tables[name] = arrays[name]
             arrays[name] = arrays[name][0]
             tables |= {beside: arrays.pop(beside) for beside in _other_arrays(name)}
@@ -110,31 +110,31 @@ class Single(Layer):
         return replace(message, arrays=arrays, layers={**message.layers, SINGLE: tables})
 
     @staticmethod
-    def read(says: Arrays, work: Work) -> Work:
-        own = {name: np.array(_own_number(says, name, work.who)) for name in _tables(says)}
+    def read_message(instructions: Arrays, work: Work) -> Work:
+        own = {name: np.array(_own_number(instructions, name, work.who)) for name in _table_names(instructions)}
         return replace(work, arrays=Message({**work.arrays, **own}))
 
 
-def unequal(says: Mapping[str, Array]) -> bool:
+def has_unequal_numbers(instructions: Mapping[str, Array]) -> bool:
     """Return whether the message has a table from which clients read different numbers."""
-    read = {name: np.ravel(says.get(name, [])) for name in _tables(says)}
+    read = {name: np.ravel(instructions.get(name, [])) for name in _table_names(instructions)}
     for name, numbers in read.items():
         # The first number is for clients that are not named, and counts only if the table has such a number.
-        if not np.all(says[f"{name}{_HAS_OTHERS}"]):
+        if not np.all(instructions[f"{name}{_HAS_OTHERS}"]):
             numbers = numbers[1:]
         if np.unique(numbers).size > 1:
             return True
     return False
 
 
-def tables(says: Mapping[str, Array]) -> tuple[dict[str, Array], frozenset[str]]:
+def tables_of_message(instructions: Mapping[str, Array]) -> tuple[dict[str, Array], frozenset[str]]:
     """Return the numbers of each table by its name, and the names of the arrays that do not belong to a table."""
-    named = {name: says[name] for name in _tables(says) if name in says}
+    named = {name: instructions[name] for name in _table_names(instructions) if name in instructions}
     belongs = {beside for name in named for beside in (name, *_other_arrays(name))}
-    return named, frozenset(says.keys() - belongs)
+    return named, frozenset(instructions.keys() - belongs)
 
 
-def _tables(arrays: Mapping[str, Array]) -> list[str]:
+def _table_names(arrays: Mapping[str, Array]) -> list[str]:
     return [key.removesuffix(_HAS_OTHERS) for key in arrays if key.endswith(_HAS_OTHERS)]
 
 
@@ -143,16 +143,16 @@ def _other_arrays(name: str) -> tuple[str, ...]:
     return f"{name}{_POSITIONS}", f"{name}{_NAMES}", f"{name}{_HAS_OTHERS}"
 
 
-def _own_number(says: Arrays, name: str, who: Who) -> int:
-    numbers = np.atleast_1d(says[name])
-    there = np.zeros(np.size(says[name]) - 1, dtype=bool)
+def _own_number(instructions: Arrays, name: str, who: ClientIdentity) -> int:
+    numbers = np.atleast_1d(instructions[name])
+    there = np.zeros(np.size(instructions[name]) - 1, dtype=bool)
     if who.name:
-        there = says[f"{name}{_NAMES}"] == _digest(who.name)
+        there = instructions[f"{name}{_NAMES}"] == _digest_of_name(who.name)
     if not there.any() and who.position >= 0:
-        there = says[f"{name}{_POSITIONS}"] == who.position
+        there = instructions[f"{name}{_POSITIONS}"] == who.position
     if there.any():
         return int(numbers[1 + int(np.argmax(there))])
-    if not says[f"{name}{_HAS_OTHERS}"]:
+    if not instructions[f"{name}{_HAS_OTHERS}"]:
         raise DataError(
             f"The run has no number for this client. Add a number for this client, or add '{OTHERS}' for all other "
             "clients."
@@ -160,6 +160,6 @@ def _own_number(says: Arrays, name: str, who: Who) -> int:
     return int(numbers[0])
 
 
-def _digest(name: str) -> np.uint64:
+def _digest_of_name(name: str) -> np.uint64:
     digest = hashlib.sha256(name.encode()).digest()
     return np.uint64(int.from_bytes(digest[:8], "little"))

@@ -16,14 +16,22 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.core.kinds import Kind, Part, Shape
 from flower_pca.core.replies import UnawaitedError, check_arrays, declined_by, name_of
-from flower_pca.core.replies import check as check_reply
+from flower_pca.core.replies import check_first_reply as check_reply
 from flower_pca.core.run import Run
-from flower_pca.core.stage import Arrays, Broadcast, Failure, Meter, Reply, Sum, nbytes
+from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum, TrafficMeter, nbytes
 from flower_pca.masking import coverage, fixed, messages
 from flower_pca.masking.group import MaskingGroup
-from flower_pca.masking.messages import DIGEST, SIGNATURE, Phase, raw, strays, why, why_all
+from flower_pca.masking.messages import (
+    DIGEST,
+    SIGNATURE,
+    Phase,
+    bytes_as_array,
+    reason_if_all_strayed,
+    reason_of_straying,
+    strayed_clients,
+)
 from flower_pca.masking.primitives import KEY
-from flower_pca.names.columns import Heading, majority
+from flower_pca.names.columns import Heading, majority_heading
 from flower_pca.settings.masks import MaskedSums
 
 # The bound on the entries of C_i, and of its products with vectors of length 1, as a multiple of the trace
@@ -32,7 +40,7 @@ _KINDS: Final = {"mask.y": np.uint64, "mask.d": np.int64}  # the types of the ar
 
 
 @dataclass(frozen=True)
-class Layout:
+class UploadLayout:
     """The shapes and bounds of the arrays in one client's answer, and the maximum number of clients in a sum.
 
     Attributes
@@ -57,7 +65,9 @@ class Layout:
     noise: float = 0.0
 
     @classmethod
-    def of(cls, run: Run, masks: MaskedSums, message: Broadcast, columns: int, clients: int, *, heard: bool) -> Layout:
+    def for_message(
+        cls, run: Run, masks: MaskedSums, message: Broadcast, columns: int, clients: int, *, heard: bool
+    ) -> UploadLayout:
         """Return the layout of the answers to a message, for this number of clients and of columns.
 
         With noise, the bounds follow from the noise. Otherwise, they are the bound in `masks`, or follow from earlier
@@ -69,7 +79,7 @@ class Layout:
         bounds = position.bounds(heard=heard)
         if share := run.deviation_of_one:
             bounds = fixed.bounds_with_noise(parts, share, clients)
-        elif masks.bound is not None and not position.opening:
+        elif masks.bound is not None and not position.is_opening:
             # The caller's bound applies only to products. The caller can know the size of products, but not the size of
             # counts or of statistics of a batch.
             unsure = {n: p for n, p in parts.items() if not p.kind.whole}
@@ -86,13 +96,13 @@ class Layout:
     @property
     def size(self) -> int:
         """The number of integers mod 2^64 in an upload."""
-        return fixed.size(self.shapes, self.bounds)
+        return fixed.encoded_size(self.shapes, self.bounds)
 
-    def limits(self) -> Arrays:
+    def bound_arrays(self) -> Arrays:
         """Return the bounds as arrays of a message."""
         return {f"{messages.BOUND}{name}": bound for name, bound in self.bounds.items()}
 
-    def sums(self, total: Array) -> Arrays:
+    def decode_sums(self, total: Array) -> Arrays:
         """Return the sums of the answers, decoded from the unmasked total of the uploads."""
         return fixed.decode(total, self.shapes, self.bounds, self.clients, self.whole)
 
@@ -105,7 +115,7 @@ def _knows_squares(run: Run, message: Broadcast) -> bool:
     If missing values are replaced, the trace is no bound, because the replacements add to the squares.
     """
     position = run.position
-    if not position.opens or position.opening or position.model.missing != "error":
+    if not position.opens or position.is_opening or position.model.missing != "error":
         return False
     return run.roll.members.issuperset(message.to)
 
@@ -158,21 +168,22 @@ def require_sum(run: Run, message: Broadcast) -> None:
 
 
 @dataclass
-class Acceptance:
+class AcceptedAnswers:
     """The outcome of a phase: the accepted answers, the failures, the bytes of all replies, and the run's columns.
 
-    `notes` maps each client that has strayed (see `messages.strays`), but whose answer is accepted, to an explanation.
-    `declined` is the reason given by the first client that declines the alternative algorithm, or an empty string.
+    `notes` maps each client that has strayed (see `messages.strayed_clients`), but whose answer is accepted, to an
+    explanation. `declined` is the reason given by the first client that declines the alternative algorithm, or an empty
+    string.
     """
 
     answers: dict[int, Arrays] = field(default_factory=dict)
     failures: dict[int, Failure] = field(default_factory=dict)
     notes: dict[int, str] = field(default_factory=dict)
-    meter: Meter = field(default_factory=Meter)
+    meter: TrafficMeter = field(default_factory=TrafficMeter)
     heading: Heading = field(default_factory=partial(Heading, 0))
     declined: str = ""
 
-    def explain(self, error: NotEnoughNodes) -> NotEnoughNodes:
+    def error_of_missing(self, error: NotEnoughNodes) -> NotEnoughNodes:
         """Return the error about too few answers, with the number of the first missing client and the reason."""
         first = next(iter(self.failures.values()), None)
         if first is None:
@@ -196,7 +207,7 @@ class Acceptance:
         )
 
 
-def accept(
+def check_phase(
     sent: Broadcast,
     replies: Iterable[Reply | Sum | Failure],
     *,
@@ -205,7 +216,7 @@ def accept(
     length: int,
     heading: Heading,
     course: bytes | None,
-) -> Acceptance:
+) -> AcceptedAnswers:
     """Check the replies of a phase, and return the accepted answers and the failures.
 
     Parameters
@@ -223,9 +234,9 @@ def accept(
     heading : Heading
         The columns of the run, or a heading with 0 columns if they are not known yet.
     course : bytes or None
-        The course after the last valid sum (see `messages.course`), or None before the first valid sum.
+        The course after the last valid sum (see `messages.next_course`), or None before the first valid sum.
     """
-    got, replied = Acceptance(), {}
+    got, replied = AcceptedAnswers(), {}
     for reply in replies:
         if isinstance(reply, Failure):
             got.meter.count(reply, 0)
@@ -234,7 +245,7 @@ def accept(
             got.meter.count(reply, nbytes(reply.arrays))
             replied[reply.client] = reply
             try:
-                _check(reply, sent, got.answers, group, phase, length)
+                _check_reply(reply, sent, got.answers, group, phase, length)
                 got.answers[reply.client] = reply.arrays
                 got.declined = got.declined or declined_by(reply)
             except UnawaitedError as error:
@@ -243,24 +254,24 @@ def accept(
             except ProtocolError as error:
                 got.failures[reply.client] = Failure(reply.client, str(error), lasting=True)
     if group is None and got.answers:
-        got.heading, odd = outvote([replied[client] for client in got.answers], heading)
+        got.heading, odd = majority_columns([replied[client] for client in got.answers], heading)
         for client, reason in odd.items():
             del got.answers[client]
             got.failures[client] = Failure(client, reason, lasting=True)
-        strayed = strays(got.answers, course)
-        words = why if len(strayed) < len(got.answers) else why_all
+        strayed = strayed_clients(got.answers, course)
+        words = reason_of_straying if len(strayed) < len(got.answers) else reason_if_all_strayed
         got.notes = {client: words(client, "All clients begin again.") for client in strayed}
     if phase == Phase.UPLOAD:
         # The masks of a client that has strayed do not cancel. The client counts as dropped out, so the other clients
         # help to remove its masks.
-        for client in strays(got.answers):
+        for client in strayed_clients(got.answers):
             del got.answers[client]
-            reason = why(client, "This sum continues without it, and all clients begin again.")
+            reason = reason_of_straying(client, "This sum continues without it, and all clients begin again.")
             got.failures[client] = Failure(client, reason)
     return got
 
 
-def _check(
+def _check_reply(
     reply: Reply, sent: Broadcast, answers: Mapping[int, Arrays], group: MaskingGroup | None, phase: Phase, length: int
 ) -> None:
     """Raise ProtocolError unless this reply is the client's only answer to the message, with the expected arrays."""
@@ -270,7 +281,7 @@ def _check(
             "need not do anything, because the run begins a new set-up."
         )
     # A client that does not sign sends no signature.
-    width = SIGNATURE if reply.arrays.get("mask.signature", raw(b"")).size else 0
+    width = SIGNATURE if reply.arrays.get("mask.signature", bytes_as_array(b"")).size else 0
     shapes: dict[str, Shape] = {
         "mask.exchange": (KEY,),
         "mask.key": (KEY,),
@@ -286,7 +297,7 @@ def _check(
         if phase == Phase.SHARES and coverage.LETTERS in reply.arrays:
             beside = sent.frame.covariates
             columns = group.columns + (0 if beside is None else len(beside.names))
-            shapes[coverage.LETTERS] = (group.letter_count(reply.client), coverage.width(columns))
+            shapes[coverage.LETTERS] = (group.letter_count(reply.client), coverage.letter_size(columns))
     check_reply(reply, sent, answers)
     check_arrays(reply, {name: Part(shape) for name, shape in shapes.items()})
     for name, a in reply.arrays.items():
@@ -299,7 +310,7 @@ def _check(
             )
 
 
-def outvote(replies: Iterable[Reply], known: Heading) -> tuple[Heading, dict[int, str]]:
+def majority_columns(replies: Iterable[Reply], known_heading: Heading) -> tuple[Heading, dict[int, str]]:
     """Return the run's columns, and for each client with other columns the reason why it is excluded.
 
     If the run's columns are not known yet, the majority of clients decides. A client without rows reports 0 columns and
@@ -308,6 +319,6 @@ def outvote(replies: Iterable[Reply], known: Heading) -> tuple[Heading, dict[int
     came = {reply.client: reply for reply in replies if int(reply.arrays["mask.d"])}
     counts = {i: int(reply.arrays["mask.d"]) for i, reply in came.items()}
     said = {i: replace(reply.heading or Heading(0), count=counts[i]) for i, reply in came.items()}
-    run = known if known.count else majority(said.values())
-    others = {i: heading for i, heading in said.items() if not heading.like(run)}
+    run = known_heading if known_heading.count else majority_heading(said.values())
+    others = {i: heading for i, heading in said.items() if not heading.has_same_columns(run)}
     return run, {i: str(heading.mismatch(name_of(came[i]), run)) for i, heading in others.items()}

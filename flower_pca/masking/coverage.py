@@ -26,9 +26,9 @@ from flower_pca.base import labels
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.masking import messages, primitives
-from flower_pca.masking.messages import require, rows, texts
+from flower_pca.masking.messages import require_valid_message, rows_as_texts, texts_as_rows
 from flower_pca.masking.primitives import KEY
-from flower_pca.masking.secrets import Secrets
+from flower_pca.masking.secrets import SetupSecrets
 from flower_pca.names.columns import enumeration
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
@@ -44,7 +44,7 @@ _NAMES: Final = 8  # the size in bytes of the digest of the column names in a me
 _SEAL: Final = 16  # the number of bytes that sealing adds to a text
 
 
-def width(d: int) -> int:
+def letter_size(d: int) -> int:
     """Return the size in bytes of a sealed letter about d columns."""
     return _NAMES + d + _SEAL
 
@@ -57,15 +57,15 @@ def describes_columns(data: LocalData | Stream) -> TypeGuard[LocalData]:
     return isinstance(data, LocalData) and not isinstance(data, PartyColumns)
 
 
-def text(data: LocalData, least: int) -> bytes:
+def letter_text(data: LocalData, least: int) -> bytes:
     """Return a client's letter: a digest of the column names, and a byte for each column.
 
     A column with fewer than `least` values counts as empty.
     """
-    return digest_of_names(data) + states(table_of(data), least).tobytes()
+    return digest_of_names(data) + column_states(all_columns_of(data), least).tobytes()
 
 
-def table_of(data: LocalData) -> LocalData:
+def all_columns_of(data: LocalData) -> LocalData:
     """Return the data with all columns that a message uses: the features, then the covariates if there are any."""
     return data if data.joint is None else data.joint
 
@@ -74,7 +74,7 @@ def names_of(data: LocalData) -> tuple[str, ...] | None:
     """Return the names of the columns that a message uses, or None if the message names no columns."""
     beside = data.frame.covariates
     if beside is not None:
-        return table_of(data).names
+        return all_columns_of(data).names
     return data.frame.names
 
 
@@ -83,12 +83,12 @@ def digest_of_names(data: LocalData) -> bytes:
     return hashlib.blake2b(json.dumps(names_of(data)).encode(), digest_size=_NAMES).digest()
 
 
-def states(data: LocalData, least: int) -> Array:
+def column_states(data: LocalData, least: int) -> Array:
     """Return the byte that describes each column, as in the table at the top of this module."""
 
     def look() -> Array:
-        there = data.measured.observed()
-        seen = np.broadcast_to(np.asarray(there.seen), data.d)
+        there = data.measured.observed_moments()
+        seen = np.broadcast_to(np.asarray(there.value_counts), data.d)
         found = np.zeros(data.d, dtype=np.uint8)
         # An overflow gives infinity or NaN, so the column counts as measured. Such values are refused elsewhere.
         with np.errstate(over="ignore", invalid="ignore"):
@@ -97,53 +97,57 @@ def states(data: LocalData, least: int) -> Array:
         constant = np.flatnonzero(same & (seen >= least))
         if constant.size:
             # The mean of a constant column has a rounding error, but its largest absolute value is exact.
-            values = np.copysign(data.measured.peak(), there.mean) + 0.0
-            found[constant] = [_digest(float(value)) for value in values[constant]]
+            values = np.copysign(data.measured.largest_absolute(), there.mean) + 0.0
+            found[constant] = [_digest_of_value(float(value)) for value in values[constant]]
         return found
 
-    return data.measured.once(("columns", least), look)
+    return data.measured.cached(("columns", least), look)
 
 
-def _digest(value: float) -> int:
+def _digest_of_value(value: float) -> int:
     return 2 + hashlib.blake2b(np.float64(value).tobytes(), digest_size=1).digest()[0] % 254
 
 
-def seal(secrets: Secrets, said: bytes, peers: list[int]) -> Array:
+def seal_letters(secrets: SetupSecrets, letter: bytes, peers: list[int]) -> Array:
     """Return the sealed copies of a client's letter `said`, one row for each of these peers."""
     position, setup = int(secrets.position), secrets.setup.tobytes()
-    common = dict(zip(secrets.peers.tolist(), texts(secrets.common), strict=True))
+    common = dict(zip(secrets.peers.tolist(), rows_as_texts(secrets.common), strict=True))
     sealed = []
     for peer in peers:
-        context = messages.about_columns(setup, position, peer)
-        sealed.append(primitives.seal(primitives.derive(common[peer][:KEY], context), said, context))
-    return rows(sealed, len(said) + _SEAL)
+        context = messages.context_of_column_letter(setup, position, peer)
+        sealed.append(primitives.encrypt(primitives.derive_key(common[peer][:KEY], context), letter, context))
+    return texts_as_rows(sealed, len(letter) + _SEAL)
 
 
-def unseal(secrets: Secrets, arrays: Mapping[str, Array], peers: list[int], d: int) -> Array:
+def unseal_letters(secrets: SetupSecrets, arrays: Mapping[str, Array], peers: list[int], d: int) -> Array:
     """Return the letters of all peers of the set-up, one in each row.
 
     A peer without a letter counts as having measured no column.
     """
     position, setup = int(secrets.position), secrets.setup.tobytes()
-    common = dict(zip(secrets.peers.tolist(), texts(secrets.common), strict=True))
+    common = dict(zip(secrets.peers.tolist(), rows_as_texts(secrets.common), strict=True))
     found = {peer: bytes(_NAMES) + bytes([_EMPTY]) * d for peer in common}
-    letters = texts(arrays[LETTERS]) if LETTERS in arrays else [b""] * len(peers)
-    require(len(letters) == len(peers), "The message does not contain one letter about columns from each peer.")
+    letters = rows_as_texts(arrays[LETTERS]) if LETTERS in arrays else [b""] * len(peers)
+    require_valid_message(
+        len(letters) == len(peers), "The message does not contain one letter about columns from each peer."
+    )
     for peer, letter in zip(peers, letters, strict=True):
         if any(letter):
-            context = messages.about_columns(setup, peer, position)
-            found[peer] = primitives.unseal(primitives.derive(common[peer][KEY:], context), letter, context)
+            context = messages.context_of_column_letter(setup, peer, position)
+            found[peer] = primitives.decrypt(primitives.derive_key(common[peer][KEY:], context), letter, context)
             # A letter about a different number of columns does not describe the requested ones.
-            require(len(found[peer]) == _NAMES + d, f"A peer's letter about its columns does not have {d} columns.")
-    return rows(list(found.values()), _NAMES + d)
+            require_valid_message(
+                len(found[peer]) == _NAMES + d, f"A peer's letter about its columns does not have {d} columns."
+            )
+    return texts_as_rows(list(found.values()), _NAMES + d)
 
 
-def require_rows(own: Array, said: Array, others: int) -> None:
+def require_rows(letter: Array, letters: Array, others: int) -> None:
     """Refuse a sum in which too few clients have rows to hide each other, according to their letters.
 
     A client that has sent no letter counts as having rows.
     """
-    every = np.concatenate([own[None], said])
+    every = np.concatenate([letter[None], letters])
     without = (every[:, _NAMES:] == _EMPTY).all(axis=1) & every[:, :_NAMES].any(axis=1)
     if len(every) - int(without.sum()) <= others:
         raise ProtocolError(
@@ -152,7 +156,7 @@ def require_rows(own: Array, said: Array, others: int) -> None:
         )
 
 
-def check(own: Array, said: Array, others: int, names: Sequence[str] | None = None) -> None:
+def require_measured_columns(letter: Array, letters: Array, others: int, names: Sequence[str] | None = None) -> None:
     """Refuse a sum if too few clients have measured a column, unless the column has the same value at all clients.
 
     All clients of a sum refuse it, including the clients that have measured the column.
@@ -168,11 +172,13 @@ def check(own: Array, said: Array, others: int, names: Sequence[str] | None = No
     names : sequence of str or None, default=None
         The names of the columns in the message, if there are any.
     """
-    require(said.shape[1:] == own.shape, "The columns of this masked sum differ from the columns of its set-up.")
+    require_valid_message(
+        letters.shape[1:] == letter.shape, "The columns of this masked sum differ from the columns of its set-up."
+    )
     # A letter about columns with other names does not describe the requested columns, so they count as empty.
-    about_these = (said[:, :_NAMES] == own[:_NAMES]).all(axis=1)
-    theirs = np.where(about_these[:, None], said[:, _NAMES:], _EMPTY)
-    every = np.concatenate([own[None, _NAMES:], theirs])
+    about_these = (letters[:, :_NAMES] == letter[:_NAMES]).all(axis=1)
+    theirs = np.where(about_these[:, None], letters[:, _NAMES:], _EMPTY)
+    every = np.concatenate([letter[None, _NAMES:], theirs])
     measured, there = (every == MEASURED).sum(axis=0), (every != _EMPTY).sum(axis=0)
     # If nobody has measured a column, and its values are constant within sites but differ between sites, the sum
     # reveals the values of single sites.

@@ -22,17 +22,17 @@ _UNIT: Final = np.float32(2.0**-32)  # the factor that scales a random number of
 _TURN: Final = np.float32(2.0 * np.pi * 2.0**-32)  # the factor that scales a random number of 32 bits to an angle
 
 
-def own_bits(size: int) -> Array:
+def private_random_bits(size: int) -> Array:
     """Return random bits that only this process knows, from a stream with a fresh key of the operating system."""
     # The import is here because every run imports this module, but only masks need the package cryptography.
     from flower_pca.masking import primitives
 
-    return primitives.stream(os.urandom(primitives.KEY), size)
+    return primitives.mask_of_key(os.urandom(primitives.KEY), size)
 
 
 def system_dither(digest: bytes) -> Bits:
-    """Return `own_bits`, the client's own source of random bits. The digest of the message is not used."""
-    return own_bits
+    """Return `private_random_bits`, the client's own source of random bits. The digest of the message is not used."""
+    return private_random_bits
 
 
 def seeded_dither(seed: int, client: int, digest: bytes) -> Bits:
@@ -43,7 +43,7 @@ def seeded_dither(seed: int, client: int, digest: bytes) -> Bits:
     return seeded_bits(seed, client, int.from_bytes(digest[:8]))
 
 
-def normals(count: int, bits: Bits) -> Array:
+def draw_normals(count: int, bits: Bits) -> Array:
     """Return `count` numbers from N(0, 1) in single precision, by the method of Box and Muller."""
     half = -(-count // 2)
     words = ~bits(half).view(np.uint32)

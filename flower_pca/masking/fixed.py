@@ -28,9 +28,9 @@ from flower_pca.core.kinds import Part
 from flower_pca.core.stage import Arrays
 from flower_pca.dp import drawing
 from flower_pca.masking import messages
-from flower_pca.masking.dither import normals, own_bits
+from flower_pca.masking.dither import draw_normals, private_random_bits
 from flower_pca.masking.messages import SpentError
-from flower_pca.masking.secrets import Secrets
+from flower_pca.masking.secrets import SetupSecrets
 
 # The maximum number of clients in a sum. The sum of this many wide words is still below the limit.
 MOST_CLIENTS: Final = 2**13
@@ -46,7 +46,7 @@ _NOISE_STEPS: Final = 2.0  # the standard deviation of each client's noise, in s
 _NOISE_LIMIT: Final = 9.0  # the noise of all clients together never exceeds this number of standard deviations
 
 
-def size(shapes: Mapping[str, tuple[int, ...]], bounds: Mapping[str, Array]) -> int:
+def encoded_size(shapes: Mapping[str, tuple[int, ...]], bounds: Mapping[str, Array]) -> int:
     """Return the number of integers mod 2^64 that encode arrays of these shapes."""
     words = 0
     for name, shape in shapes.items():
@@ -74,10 +74,10 @@ def bounds_with_noise(parts: Mapping[str, Part], deviation: float, clients: int)
     return {name: np.array(one) for name, one in most.items()}
 
 
-def encode(arrays: Arrays, bounds: Mapping[str, Array], clients: int, bits: Bits = own_bits) -> Array:
+def encode(arrays: Arrays, bounds: Mapping[str, Array], clients: int, bits: Bits = private_random_bits) -> Array:
     """Return one client's arrays, in the order of their names, as integers mod 2^64 with noise."""
     names = sorted(arrays)
-    words = [_words(n, arrays[n], bounds[n], clients, bits) for n in names]
+    words = [_encode_array(n, arrays[n], bounds[n], clients, bits) for n in names]
     return np.concatenate(words)
 
 
@@ -94,13 +94,13 @@ def decode(
     """
     arrays, rest = {}, total.view(np.int64)
     for name in sorted(shapes):
-        own, rest = np.split(rest, [size({name: shapes[name]}, bounds)])
-        values = _values(own, shapes[name], bounds[name], clients)
+        own, rest = np.split(rest, [encoded_size({name: shapes[name]}, bounds)])
+        values = _decode_array(own, shapes[name], bounds[name], clients)
         arrays[name] = np.rint(values) if name in whole else values
     return arrays
 
 
-def check(arrays: Arrays, secrets: Secrets) -> None:
+def check_client_count(arrays: Arrays, secrets: SetupSecrets) -> None:
     """Refuse a message if its number of clients is impossible for this sum. The check does not need the rows."""
     clients, least = arrays["mask.clients"], len(secrets.holders) + 1
     if clients.shape or clients.dtype.kind not in "iu" or not least <= clients <= MOST_CLIENTS:
@@ -111,26 +111,26 @@ def check(arrays: Arrays, secrets: Secrets) -> None:
         )
 
 
-def check_noise(arrays: Arrays, parts: Mapping[str, Part], noise: Arrays, summed: int) -> None:
+def check_bounds_for_noise(arrays: Arrays, parts: Mapping[str, Part], noise: Arrays, summed: int) -> None:
     """Require the bounds that follow from the noise. With other bounds, a server could test how large an answer is.
 
     The server sees the answer only in a sum of at least `summed` answers.
     """
-    from flower_pca.layers.noise import asked_share
+    from flower_pca.layers.noise import requested_noise
 
-    own = bounds_with_noise(parts, asked_share(noise, summed), int(arrays["mask.clients"]))
-    for name, bound in messages.bounds(arrays).items():
+    own = bounds_with_noise(parts, requested_noise(noise, summed), int(arrays["mask.clients"]))
+    for name, bound in messages.bounds_in_message(arrays).items():
         if name not in own or not np.array_equal(own[name], bound):
             raise ProtocolError(f"The bounds of this masked sum do not follow from its noise. {messages.ASK_SERVER}")
 
 
 def dither_of_sum(bound: Array, clients: int) -> float:
     """Return the standard deviation of the rounding noise in one entry of a sum over this number of clients."""
-    exponent = int(_exponents(bound, clients).min()) if bound.all() else _FRACTION
+    exponent = int(_step_exponents(bound, clients).min()) if bound.all() else _FRACTION
     return math.ldexp(_NOISE_STEPS * math.sqrt(clients), -exponent)
 
 
-def encode_answer(arrays: Arrays, up: Arrays, own: Arrays, bits: Bits) -> Array:
+def encode_answer(arrays: Arrays, answer: Arrays, memory: Arrays, bits: Bits) -> Array:
     """Return the answer in fixed point.
 
     If the answer exceeds a bound, the client does not answer, and this silence reveals something about the client.
@@ -145,32 +145,32 @@ def encode_answer(arrays: Arrays, up: Arrays, own: Arrays, bits: Bits) -> Array:
     ProtocolError
         If the bounds do not fit the arrays of the answer.
     """
-    bounds = messages.bounds(arrays)
-    if set(bounds) != set(up):
+    bounds = messages.bounds_in_message(arrays)
+    if set(bounds) != set(answer):
         raise ProtocolError(
             f"The message has bounds for {', '.join(bounds) or 'no arrays'}, but the masked sum consists of "
-            f"{', '.join(up)}. Install the same version of flower_pca everywhere."
+            f"{', '.join(answer)}. Install the same version of flower_pca everywhere."
         )
     for name, bound in bounds.items():
         try:
-            np.broadcast_to(bound, up[name].shape)
+            np.broadcast_to(bound, answer[name].shape)
         except ValueError:
             raise ProtocolError(
                 f"The bound of {name} in this masked sum has shape {bound.shape}, which does not fit the answer's "
-                f"shape {up[name].shape}. {messages.ASK_SERVER}"
+                f"shape {answer[name].shape}. {messages.ASK_SERVER}"
             ) from None
     try:
-        return encode(up, bounds, int(arrays["mask.clients"]), bits)
+        return encode(answer, bounds, int(arrays["mask.clients"]), bits)
     except DataError as error:
-        raise SpentError(str(error), own) from error
+        raise SpentError(str(error), memory) from error
 
 
-def _exponents(bound: Array, clients: int) -> Array:
+def _step_exponents(bound: Array, clients: int) -> Array:
     """Return the exponent f of the step 2^-f for each bound. `frexp` is exact, so all machines get the same f."""
     return np.asarray(_LIMIT - np.frexp(bound * clients)[1])
 
 
-def _words(name: str, a: Array, bound: Array, clients: int, bits: Bits) -> Array:
+def _encode_array(name: str, a: Array, bound: Array, clients: int, bits: Bits) -> Array:
     a = np.asarray(a, dtype=np.float64)
     wide = not bound.all()
     limit = _WIDEST if wide else bound
@@ -184,33 +184,33 @@ def _words(name: str, a: Array, bound: Array, clients: int, bits: Bits) -> Array
         # A number may be so large that a float cannot represent fractions of a step. Its fraction is then 0, and all of
         # the noise is still added.
         rest = np.floor(steps)
-        return _spread(rest, _dither(steps, rest, bits), clients)
-    rows = _rows(a)
+        return _spread_over_words(rest, _round_with_noise(steps, rest, bits), clients)
+    rows = _as_matrix(a)
     whole = np.empty(rows.shape, dtype=np.int64)
-    exponents = np.broadcast_to(_exponents(bound, clients), a.shape).reshape(rows.shape)
+    exponents = np.broadcast_to(_step_exponents(bound, clients), a.shape).reshape(rows.shape)
     few = max(1, _AT_ONCE // max(rows.shape[1], 1))
     for start in range(0, len(rows), few):
         part = slice(start, start + few)
         steps = np.ldexp(rows[part], exponents[part])
         rest = np.floor(steps)
         out = whole[part]
-        np.add(rest.astype(np.int64), _dither(steps, rest, bits), out=out)
+        np.add(rest.astype(np.int64), _round_with_noise(steps, rest, bits), out=out)
     return whole.ravel().view(np.uint64)
 
 
-def _rows(a: Array) -> Array:
+def _as_matrix(a: Array) -> Array:
     a = np.atleast_1d(a)
     return a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
 
 
-def _dither(steps: Array, rest: Array, bits: Bits) -> Array:
+def _round_with_noise(steps: Array, rest: Array, bits: Bits) -> Array:
     """Return the fractions of steps plus noise, rounded to whole steps. The noise is not added to the whole part."""
     steps -= rest
-    steps += _NOISE_STEPS * normals(steps.size, bits).reshape(steps.shape)
+    steps += _NOISE_STEPS * draw_normals(steps.size, bits).reshape(steps.shape)
     return np.rint(steps, out=steps).astype(np.int64)
 
 
-def _spread(rest: Array, grain: Array, clients: int) -> Array:
+def _spread_over_words(rest: Array, grain: Array, clients: int) -> Array:
     """Split whole numbers into words of 48 bits, and add the noise to the last word."""
     words = []
     for place in reversed(range(_WORDS)):
@@ -229,7 +229,7 @@ def _spread(rest: Array, grain: Array, clients: int) -> Array:
     return np.concatenate(words).view(np.uint64)
 
 
-def _values(words: Array, shape: tuple[int, ...], bound: Array, clients: int) -> Array:
+def _decode_array(words: Array, shape: tuple[int, ...], bound: Array, clients: int) -> Array:
     grain = _NOISE_LIMIT * _NOISE_STEPS * math.sqrt(clients)
     if (np.abs(words) > 2**_LIMIT).any():
         raise ProtocolError(
@@ -239,7 +239,7 @@ def _values(words: Array, shape: tuple[int, ...], bound: Array, clients: int) ->
     if bound.all():
         words = np.where(np.abs(words) <= grain, 0, words).reshape(shape)
         steps = words.astype(np.float64)
-        return np.asarray(np.ldexp(steps, -_exponents(bound, clients)))
+        return np.asarray(np.ldexp(steps, -_step_exponents(bound, clients)))
     parts = words.reshape(_WORDS, -1)
     # The sums are Python integers, because four words are longer than any integer of numpy.
     whole = [0] * parts.shape[1]

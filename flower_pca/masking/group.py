@@ -12,13 +12,22 @@ from flower_pca.base.errors import NotEnoughNodes, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.masking import coverage, messages, primitives
-from flower_pca.masking.messages import DIGEST, NOTHING, SIGNATURE, Phase, raw, rows, strays, texts
+from flower_pca.masking.messages import (
+    DIGEST,
+    NOTHING,
+    SIGNATURE,
+    Phase,
+    bytes_as_array,
+    rows_as_texts,
+    strayed_clients,
+    texts_as_rows,
+)
 from flower_pca.masking.primitives import KEY, SEED
 from flower_pca.settings.masks import MaskedSums
 
 
 @dataclass(frozen=True)
-class PublicKey:
+class PublishedKey:
     """A client's public mask key for a sum. `shares` maps each receiver to the client's sealed shares for it."""
 
     key: bytes
@@ -41,7 +50,7 @@ class MaskingGroup:
     answers : mapping
         The answers with keys, by client. Their order determines the clients' positions.
     course : bytes or None, default=None
-        The course after the last valid sum (see `messages.course`), or None before the first valid sum.
+        The course after the last valid sum (see `messages.next_course`), or None before the first valid sum.
     """
 
     def __init__(
@@ -56,11 +65,11 @@ class MaskingGroup:
         self.setup, self.number = setup, 0
         self.clients = tuple(answers)
         self.position = {client: i for i, client in enumerate(self.clients)}
-        self._neighbors = graph(len(answers), masks.degree(len(answers)))
+        self._neighbors = neighbor_graph(len(answers), masks.neighbor_count(len(answers)))
         self._needed = masks.quorum(len(self._neighbors[0]) + 1)
         # For each sum, a client holds this number of shares from each peer.
         self._shares = 1 + bool(masks.self_masks)
-        self._letter = primitives.seal_size(self._shares)  # the size in bytes of a letter with shares
+        self._letter = primitives.encrypted_size(self._shares)  # the size in bytes of a letter with shares
         # Letters about columns describe this number of columns.
         self.columns = max(int(a["mask.d"]) for a in answers.values())
         self._signatures = [a["mask.signature"].tobytes() for a in answers.values()]
@@ -70,8 +79,8 @@ class MaskingGroup:
         self._columns: dict[int, dict[int, bytes]] = {}
         self._exchange = [a["mask.exchange"].tobytes() for a in answers.values()]
         keys = [a["mask.key"].tobytes() for a in answers.values()]
-        self._next = {i: PublicKey(key) for i, key in enumerate(keys)}
-        self._now: dict[int, PublicKey] = {}
+        self._next = {i: PublishedKey(key) for i, key in enumerate(keys)}
+        self._now: dict[int, PublishedKey] = {}
         self._peers: dict[int, list[int]] = {}
         # Each client of a sum has one list of peers that have survived, and one of peers that have dropped out.
         self._survivors_and_dropped: dict[int, tuple[list[int], list[int]]] = {}
@@ -79,35 +88,35 @@ class MaskingGroup:
         self._course = b""
         # The clients begin with this course. If their courses differ, all clients begin again without memory.
         self._begin_with = NOTHING
-        if not strays(answers, course):
+        if not strayed_clients(answers, course):
             self._begin_with = next(a["mask.past"].tobytes() for a in answers.values()) if course is None else course
         # The clients' memory has this course after a sum.
         self.kept = NOTHING
 
     @property
-    def ready(self) -> frozenset[int]:
+    def clients_ready(self) -> frozenset[int]:
         """The clients whose keys and shares for the next sum have arrived."""
         dealt = [i for i, published in self._next.items() if published.shares]
         return frozenset([self.clients[i] for i in dealt])
 
     @property
-    def needed(self) -> int:
+    def needed_uploads(self) -> int:
         """The minimum number of uploads from a client and its neighbors, which every client of a sum needs."""
         return self._needed
 
     @property
-    def uploads(self) -> tuple[int, ...]:
+    def uploaded_clients(self) -> tuple[int, ...]:
         """The clients whose uploads are in the sum."""
         return tuple([self.clients[i] for i in sorted(self._uploads)])
 
     @property
-    def adds_up(self) -> bool:
+    def can_sum_directly(self) -> bool:
         """Whether the uploads can be summed directly: there are no self-masks, and no client has dropped out."""
         return self._shares == 1 and set(self._uploads) == set(self._now)
 
-    def lacks(self, clients: Iterable[int]) -> bool:
+    def has_too_few_neighbors(self, clients: Iterable[int]) -> bool:
         """Return whether any client would have too few neighbors in a sum over these clients."""
-        return self._fewest({self.position[client] for client in clients}) < self._needed
+        return self._fewest_neighbors({self.position[client] for client in clients}) < self._needed
 
     def shares_message(self, client: int) -> Arrays:
         """Return the second message of the set-up: the peers to which a client sends shares, and their keys."""
@@ -116,16 +125,16 @@ class MaskingGroup:
         signed: Arrays = {}
         if any(self._signatures):
             signatures = [self._signatures[peer] or bytes(SIGNATURE) for peer in peers]
-            signed["mask.signatures"] = rows(signatures, SIGNATURE)
-            signed["mask.firsts"] = rows([self._next[peer].key for peer in peers], KEY)
+            signed["mask.signatures"] = texts_as_rows(signatures, SIGNATURE)
+            signed["mask.firsts"] = texts_as_rows([self._next[peer].key for peer in peers], KEY)
             if len(peers) + 1 < len(self.clients):
-                signed["mask.members"] = rows(self._exchange, KEY)
+                signed["mask.members"] = texts_as_rows(self._exchange, KEY)
         return {
             "mask.needed": np.array(self._needed),
-            "mask.course": raw(self._begin_with),
+            "mask.course": bytes_as_array(self._begin_with),
             "mask.position": np.array(i),
             "mask.peers": np.array(peers, dtype=np.int64),
-            "mask.exchanges": rows([self._exchange[peer] for peer in peers], KEY),
+            "mask.exchanges": texts_as_rows([self._exchange[peer] for peer in peers], KEY),
             **signed,
         }
 
@@ -135,18 +144,18 @@ class MaskingGroup:
         for client, arrays in answers.items():
             i = self.position[client]
             key = published[i].key
-            self._publish(i, key, self._neighbors[i], arrays["mask.shares"])
+            self._store_key(i, key, self._neighbors[i], arrays["mask.shares"])
             self._agreed[i] = arrays["mask.agreed"].tobytes()
             if coverage.LETTERS in arrays:
-                self._columns[i] = dict(zip(self._neighbors[i], texts(arrays[coverage.LETTERS]), strict=True))
+                self._columns[i] = dict(zip(self._neighbors[i], rows_as_texts(arrays[coverage.LETTERS]), strict=True))
 
-    def begin(self, clients: Iterable[int]) -> None:
-        """Begin a sum over these clients. All of them must be in `ready`."""
+    def begin_sum(self, clients: Iterable[int]) -> None:
+        """Begin a sum over these clients. All of them must be in `clients_ready`."""
         members = [self.position[client] for client in clients]
         self._now = {i: self._next[i] for i in members}
         self._next, self._uploads = {}, {}
         self._peers = {i: [j for j in self._neighbors[i] if j in self._now] for i in self._now}
-        self._check("are ready for a masked sum", self._now)
+        self._require_neighbors("are ready for a masked sum", self._now)
 
     def upload_message(self, client: int) -> Arrays:
         """Return the arrays that a client needs for its upload, in addition to the stage's own arrays."""
@@ -154,10 +163,10 @@ class MaskingGroup:
         peers = self._peers[i]
         return {
             "mask.peers": np.array(peers, dtype=np.int64),
-            "mask.keys": rows([self._now[peer].key for peer in peers], KEY),
-            "mask.shares": rows([self._now[peer].shares[i] for peer in peers], self._letter),
-            **self._vouchers(peers),
-            **self._about_columns(i, peers),
+            "mask.keys": texts_as_rows([self._now[peer].key for peer in peers], KEY),
+            "mask.shares": texts_as_rows([self._now[peer].shares[i] for peer in peers], self._letter),
+            **self._signatures_of(peers),
+            **self._column_letters_for(i, peers),
         }
 
     def take_uploads(self, answers: Mapping[int, Arrays]) -> None:
@@ -170,8 +179,8 @@ class MaskingGroup:
             self._uploads[i] = arrays["mask.y"]
             self._course, self.kept = arrays["mask.past"].tobytes(), arrays["mask.kept"].tobytes()
             key = arrays["mask.key"].tobytes()
-            self._publish(i, key, self._peers[i], arrays["mask.shares"])
-        self._check("uploaded their part of a masked sum", self._uploads)
+            self._store_key(i, key, self._peers[i], arrays["mask.shares"])
+        self._require_neighbors("uploaded their part of a masked sum", self._uploads)
         self._survivors_and_dropped = {}
         for i, peers in self._peers.items():
             survived = [j for j in peers if j in self._uploads]
@@ -193,17 +202,17 @@ class MaskingGroup:
             letters = {"mask.shares": (len(self._peers[i]), letter)}
             courses = {"mask.past": (DIGEST,), "mask.kept": (DIGEST,)}
             return {"mask.y": (length,), "mask.key": (KEY,), **courses, **letters}
-        return {f"mask.{kind}": (len(owners), SEED) for kind, owners in self._owners(i).items()}
+        return {f"mask.{kind}": (len(owners), SEED) for kind, owners in self._owners_to_restore(i).items()}
 
-    def total(self, answers: Mapping[int, Arrays]) -> Array:
+    def unmasked_sum(self, answers: Mapping[int, Arrays]) -> Array:
         """Return the sum of the uploads without its masks, mod 2^64."""
         shares: dict[tuple[str, int], list[tuple[int, bytes]]] = {}
         groups = {owner: sorted([*published.shares, owner]) for owner, published in self._now.items()}
         ranks = {owner: {j: rank for rank, j in enumerate(group)} for owner, group in groups.items()}
         for client, arrays in answers.items():
             i = self.position[client]
-            for kind, owners in self._owners(i).items():
-                for owner, share in zip(owners, texts(arrays[f"mask.{kind}"]), strict=True):
+            for kind, owners in self._owners_to_restore(i).items():
+                for owner, share in zip(owners, rows_as_texts(arrays[f"mask.{kind}"]), strict=True):
                     point = (ranks[owner][i], share)
                     shares.setdefault((kind, owner), []).append(point)
         total = np.zeros_like(next(iter(self._uploads.values())))
@@ -212,34 +221,34 @@ class MaskingGroup:
         # With a wrong share, the sum looks like noise, which `fixed.decode` detects.
         if self._shares == 2:
             for i in self._uploads:
-                alone = messages.alone(self.setup, self.number, i)
-                key = primitives.derive(self._secret(shares, "selves", i), alone)
-                total = total - primitives.stream(key, len(total))
+                alone = messages.context_of_self_mask(self.setup, self.number, i)
+                key = primitives.derive_key(self._restored_secret(shares, "selves", i), alone)
+                total = total - primitives.mask_of_key(key, len(total))
         for i in set(self._now) - set(self._uploads):
             if survivors := [j for j in self._peers[i] if j in self._uploads]:
-                seed = self._secret(shares, "keys", i)
+                seed = self._restored_secret(shares, "keys", i)
                 total = total - self._uncanceled_masks(i, seed, survivors, len(total))
         return total
 
-    def end(self) -> None:
+    def end_sum(self) -> None:
         """End the sum, and increase the number for the next sum."""
         self.number += 1
         self._now, self._peers, self._uploads = {}, {}, {}
 
-    def _vouchers(self, peers: list[int]) -> Arrays:
+    def _signatures_of(self, peers: list[int]) -> Arrays:
         """Return the peers' signatures of the text about the group, or no arrays after the first sum of the set-up."""
         if self.number or not any(self._agreed.values()):
             return {}
         signatures = [self._agreed[peer] or bytes(SIGNATURE) for peer in peers]
-        return {"mask.agreed": rows(signatures, SIGNATURE)}
+        return {"mask.agreed": texts_as_rows(signatures, SIGNATURE)}
 
-    def _about_columns(self, i: int, peers: list[int]) -> Arrays:
+    def _column_letters_for(self, i: int, peers: list[int]) -> Arrays:
         """Return the letters about columns from a client's peers, or no arrays after the first sum of the set-up."""
         letters = [self._columns.get(peer, {}).get(i, b"") for peer in peers]
         length = max(map(len, letters), default=0)
         if self.number or not length:
             return {}
-        return {coverage.LETTERS: rows([letter.ljust(length, bytes(1)) for letter in letters], length)}
+        return {coverage.LETTERS: texts_as_rows([letter.ljust(length, bytes(1)) for letter in letters], length)}
 
     def letter_count(self, client: int) -> int:
         """Return how many sealed letters a client sends in the set-up: one to each neighbor."""
@@ -247,50 +256,50 @@ class MaskingGroup:
 
     def _uncanceled_masks(self, i: int, seed: bytes, survivors: list[int], length: int) -> Array:
         """Return the sum of the masks that do not cancel, because survivors share them with a dropped client."""
-        if primitives.public(seed) != self._now[i].key:
+        if primitives.public_key(seed) != self._now[i].key:
             raise ProtocolError(
                 "The key of a client that dropped out, restored from its shares, differs from the key that it had "
                 "published, so at least one client sent wrong shares. Check that all clients run the same flower_pca, "
                 "and start the run again."
             )
-        private, rest = primitives.private(seed), np.zeros(length, dtype=np.uint64)
+        private, rest = primitives.private_key(seed), np.zeros(length, dtype=np.uint64)
         for j in survivors:
             pair = sorted((i, j))
-            context = messages.pair(self.setup, self._course, self.number, *pair)
-            common = primitives.agree(private, self._now[j].key)
-            mask = primitives.stream(primitives.derive(common, context), length)
+            context = messages.context_of_pair_mask(self.setup, self._course, self.number, *pair)
+            common = primitives.shared_secret(private, self._now[j].key)
+            mask = primitives.mask_of_key(primitives.derive_key(common, context), length)
             (np.add if i > j else np.subtract)(rest, mask, out=rest)
         return rest
 
-    def _secret(self, shares: Mapping[tuple[str, int], list[tuple[int, bytes]]], kind: str, i: int) -> bytes:
+    def _restored_secret(self, shares: Mapping[tuple[str, int], list[tuple[int, bytes]]], kind: str, i: int) -> bytes:
         there = shares.get((kind, i), [])
         if len(there) < self._needed:
-            raise _too_few("answered for a mask", self._needed, len(there))
-        return primitives.combine(sorted(there)[: self._needed])
+            raise _too_few_error("answered for a mask", self._needed, len(there))
+        return primitives.restore_secret(sorted(there)[: self._needed])
 
-    def _publish(self, i: int, key: bytes, peers: list[int], sealed: Array) -> None:
-        letters = dict(zip(peers, texts(sealed), strict=True))
-        self._next[i] = PublicKey(key, letters)
+    def _store_key(self, i: int, key: bytes, peers: list[int], sealed: Array) -> None:
+        letters = dict(zip(peers, rows_as_texts(sealed), strict=True))
+        self._next[i] = PublishedKey(key, letters)
 
-    def _owners(self, i: int) -> dict[str, list[int]]:
+    def _owners_to_restore(self, i: int) -> dict[str, list[int]]:
         """Return the clients whose self-masks, and those whose mask keys, are restored with shares of this client."""
         survived, dropped = self._survivors_and_dropped[i]
         if self._shares == 1:
             return {"keys": dropped}
         return {"selves": [i, *survived], "keys": dropped}
 
-    def _check(self, doing: str, alive: Iterable[int]) -> None:
+    def _require_neighbors(self, doing: str, alive: Iterable[int]) -> None:
         """Require that every client in `alive` has enough neighbors in `alive`."""
-        fewest = self._fewest(set(alive))
+        fewest = self._fewest_neighbors(set(alive))
         if fewest < self._needed:
-            raise _too_few(doing, self._needed, fewest)
+            raise _too_few_error(doing, self._needed, fewest)
 
-    def _fewest(self, there: set[int]) -> int:
-        sizes = [1 + len(there.intersection(self._neighbors[i])) for i in there]
+    def _fewest_neighbors(self, clients: set[int]) -> int:
+        sizes = [1 + len(clients.intersection(self._neighbors[i])) for i in clients]
         return min(sizes, default=0)
 
 
-def graph(clients: int, degree: int) -> list[list[int]]:
+def neighbor_graph(clients: int, degree: int) -> list[list[int]]:
     """Return the neighbors of each client: all other clients, or the `degree` nearest on a random ring (Bell 2020)."""
     if degree >= clients - 1:
         return [[j for j in range(clients) if j != i] for i in range(clients)]
@@ -306,10 +315,10 @@ def graph(clients: int, degree: int) -> list[list[int]]:
 
 def new_setup_id() -> Array:
     """Return a new random identifier for a set-up."""
-    return raw(os.urandom(SEED))
+    return bytes_as_array(os.urandom(SEED))
 
 
-def _too_few(doing: str, needed: int, got: int) -> NotEnoughNodes:
+def _too_few_error(doing: str, needed: int, got: int) -> NotEnoughNodes:
     return NotEnoughNodes(
         f"Too few clients {doing}: {got}, but at least {needed} are needed, counting a client and its neighbors. By "
         "design, the masks of a sum over so few clients cannot be removed. Start the run again."

@@ -36,7 +36,7 @@ _ASK_SERVER: Final = "Do not start another run until the operator of the server 
 
 
 @dataclass(frozen=True)
-class Identity:
+class NodeIdentity:
     """The key with which a node signs, and the keys whose signatures it requires.
 
     Attributes
@@ -44,14 +44,14 @@ class Identity:
     key : EllipticCurvePrivateKey or None
         The node's own key, or None if the node does not sign.
     trusted : mapping or None
-        The keys of the federation's nodes by `name`, or None if the node requires no signatures.
+        The keys of the federation's nodes by `fingerprint`, or None if the node requires no signatures.
     """
 
     key: ec.EllipticCurvePrivateKey | None = None
     trusted: Mapping[bytes, ec.EllipticCurvePublicKey] | None = None
 
     @classmethod
-    def load(cls, sign_key: str | os.PathLike[str] | None, trusted_keys: str | os.PathLike[str] | None) -> Identity:
+    def load(cls, sign_key: str | os.PathLike[str] | None, trusted_keys: str | os.PathLike[str] | None) -> NodeIdentity:
         """Load the keys from the node's files.
 
         Parameters
@@ -68,13 +68,14 @@ class Identity:
         """
         key = trusted = None
         if sign_key is not None:
-            key = _private(_path("sign_key", sign_key))
+            key = _read_private_key(_path_of_key("sign_key", sign_key))
         if trusted_keys is not None:
-            trusted = dict(_trusted_lines(_path("trusted_keys", trusted_keys)))
-        if key is not None and trusted is not None and (own := name(key.public_key())) not in trusted:
+            trusted = dict(_trusted_lines(_path_of_key("trusted_keys", trusted_keys)))
+        if key is not None and trusted is not None and (own := fingerprint(key.public_key())) not in trusted:
             raise ConfigError(
                 f"trusted_keys lacks the public half of this node's own sign_key {path_text(sign_key)}, which is "
-                f"{printable(own)}. Add it, because the other nodes refuse every key that is not on the list."
+                f"{printable_fingerprint(own)}. Add it, because the other nodes refuse every key that is not on "
+                f"the list."
             )
         return cls(key, trusted)
 
@@ -83,7 +84,7 @@ class Identity:
         if self.key is None:
             return b""
         r, s = decode_dss_signature(self.key.sign(text, _HASH))
-        return name(self.key.public_key()) + r.to_bytes(_NUMBER, "big") + s.to_bytes(_NUMBER, "big")
+        return fingerprint(self.key.public_key()) + r.to_bytes(_NUMBER, "big") + s.to_bytes(_NUMBER, "big")
 
     def check(self, published: Mapping[int, bytes], signatures: Mapping[int, bytes]) -> dict[int, bytes]:
         """Return, for each peer, the name of the key with which the peer has signed its published text.
@@ -100,7 +101,7 @@ class Identity:
         names: dict[int, bytes] = {}
         seen = set[bytes]()
         if self.key is not None:
-            seen.add(name(self.key.public_key()))
+            seen.add(fingerprint(self.key.public_key()))
         for peer, text in published.items():
             signature = signatures.get(peer, b"")
             signer = signature[:NAME]
@@ -112,17 +113,18 @@ class Identity:
                 )
             if signer not in self.trusted:
                 raise ProtocolError(
-                    f"A peer's keys are signed by {printable(signer)}, which is not in this node's trusted_keys. "
-                    f"{_SENT_NOTHING} Add this key to the list if it belongs to a node of yours."
+                    f"A peer's keys are signed by {printable_fingerprint(signer)}, which is not in this node's "
+                    f"trusted_keys. {_SENT_NOTHING} Add this key to the list if it belongs to a node of yours."
                 )
             if signer in seen:
                 raise ProtocolError(
-                    f"{printable(signer)} signed the keys of two members of this set-up. {_SENT_NOTHING} {_ASK_SERVER}"
+                    f"{printable_fingerprint(signer)} signed the keys of two members of this set-up. {_SENT_NOTHING} "
+                    f"{_ASK_SERVER}"
                 )
             if not _is_valid(self.trusted[signer], text, signature[NAME:]):
                 raise ProtocolError(
-                    f"A peer's keys differ from the keys that {printable(signer)} has signed for this set-up. "
-                    f"{_SENT_NOTHING} {_ASK_SERVER}"
+                    f"A peer's keys differ from the keys that {printable_fingerprint(signer)} has signed for this "
+                    f"set-up. {_SENT_NOTHING} {_ASK_SERVER}"
                 )
             seen.add(signer)
             names[peer] = signer
@@ -141,20 +143,20 @@ class Identity:
             if signature[:NAME] != signer or not _is_valid(key, text, numbers):
                 raise ProtocolError(
                     "The run, members and threshold of this set-up, as the server sent them here, have no valid "
-                    f"signature from {printable(signer)}. {_SENT_NOTHING} {_ASK_SERVER}"
+                    f"signature from {printable_fingerprint(signer)}. {_SENT_NOTHING} {_ASK_SERVER}"
                 )
 
 
 _LEAVES: Final = b"flower_pca masks: the owner of this key leaves for good the nodes of these keys"
 
 
-def consent(sign_key: str | os.PathLike[str], trusted_keys: str | os.PathLike[str]) -> str:
+def signed_consent(sign_key: str | os.PathLike[str], trusted_keys: str | os.PathLike[str]) -> str:
     """Return a line, signed with `sign_key`, that allows the nodes in `trusted_keys` to continue without this node."""
-    own = Identity.load(sign_key, trusted_keys)
-    return own.sign(_leaving(own.trusted or {})).hex()
+    own = NodeIdentity.load(sign_key, trusted_keys)
+    return own.sign(_text_of_consent(own.trusted or {})).hex()
 
 
-def who_leaves(line: str, trusted_keys: str | os.PathLike[str]) -> bytes:
+def signer_of_consent(line: str, trusted_keys: str | os.PathLike[str]) -> bytes:
     """Return the name of the key whose owner has signed this line.
 
     Raises
@@ -162,13 +164,13 @@ def who_leaves(line: str, trusted_keys: str | os.PathLike[str]) -> bytes:
     ConfigError
         If the line is not signed with a trusted key, for exactly these trusted keys.
     """
-    trusted = Identity.load(None, trusted_keys).trusted or {}
+    trusted = NodeIdentity.load(None, trusted_keys).trusted or {}
     try:
         signature = bytes.fromhex(line.strip())
     except ValueError:
         signature = b""
     owner = signature[:NAME]
-    if owner not in trusted or not _is_valid(trusted[owner], _leaving(trusted), signature[NAME:]):
+    if owner not in trusted or not _is_valid(trusted[owner], _text_of_consent(trusted), signature[NAME:]):
         raise ConfigError(
             "The file given by --consent is not signed with one of the keys in trusted-keys, for exactly this list of "
             "keys. At the site that leaves, run flower-pca leave with the same trusted-keys, and change the list "
@@ -177,17 +179,17 @@ def who_leaves(line: str, trusted_keys: str | os.PathLike[str]) -> bytes:
     return owner
 
 
-def _leaving(trusted: Mapping[bytes, object]) -> bytes:
+def _text_of_consent(trusted: Mapping[bytes, object]) -> bytes:
     return _LEAVES + sha256(b"".join(sorted(trusted))).digest()
 
 
-def name(key: ec.EllipticCurvePublicKey) -> bytes:
+def fingerprint(key: ec.EllipticCurvePublicKey) -> bytes:
     """Return the SHA-256 fingerprint of a public key, by which nodes name it. ssh-keygen computes the same."""
     line = key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     return sha256(base64.b64decode(line.split()[1])).digest()
 
 
-def printable(name: bytes) -> str:
+def printable_fingerprint(name: bytes) -> str:
     """Return a fingerprint as `ssh-keygen -l` shows it."""
     return f"SHA256:{base64.b64encode(name).decode().rstrip('=')}"
 
@@ -202,16 +204,16 @@ def _is_valid(key: ec.EllipticCurvePublicKey, text: bytes, numbers: bytes) -> bo
     return True
 
 
-def _path(what: str, given: object) -> Path:
-    if not isinstance(given, str | os.PathLike) or not os.fspath(given):
+def _path_of_key(what: str, value: object) -> Path:
+    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
         raise ConfigError(
-            f"{what} needs the path of a file, but {shown(given)} is not a path. Name a file, or leave {what} out."
+            f"{what} needs the path of a file, but {shown(value)} is not a path. Name a file, or leave {what} out."
         )
-    return Path(given).expanduser()
+    return Path(value).expanduser()
 
 
-def _private(path: Path) -> ec.EllipticCurvePrivateKey:
-    text = _read("sign_key", path)
+def _read_private_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    text = _read_file("sign_key", path)
     ssh = b"OPENSSH PRIVATE KEY" in text
     try:
         key = (serialization.load_ssh_private_key if ssh else serialization.load_pem_private_key)(text, None)
@@ -230,10 +232,10 @@ def _trusted_lines(place: Path) -> Iterator[tuple[bytes, ec.EllipticCurvePublicK
     if place.is_dir():
         paths = sorted(place.glob("*.pub"))
     for path in paths:
-        for number, line in enumerate(_read("trusted_keys", path).splitlines(), start=1):
+        for number, line in enumerate(_read_file("trusted_keys", path).splitlines(), start=1):
             if line.strip() and not line.lstrip().startswith(b"#"):
-                empty, key = False, _public(line.strip(), f"{path}, line {number}")
-                yield name(key), key
+                empty, key = False, _read_public_key(line.strip(), f"{path}, line {number}")
+                yield fingerprint(key), key
     if empty:
         raise ConfigError(
             f"{place} (trusted_keys) has no public key. Name a file with one public key on every line, or a folder of "
@@ -241,19 +243,19 @@ def _trusted_lines(place: Path) -> Iterator[tuple[bytes, ec.EllipticCurvePublicK
         )
 
 
-def _public(line: bytes, where: str) -> ec.EllipticCurvePublicKey:
+def _read_public_key(line: bytes, place: str) -> ec.EllipticCurvePublicKey:
     try:
         key = serialization.load_ssh_public_key(line)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, ec.EllipticCurvePublicKey):
         raise ConfigError(
-            f"{where} (trusted_keys) is not a usable public key. The key must be {_RULE}, in OpenSSH format. {_MAKE}"
+            f"{place} (trusted_keys) is not a usable public key. The key must be {_RULE}, in OpenSSH format. {_MAKE}"
         )
     return key
 
 
-def _read(what: str, path: Path) -> bytes:
+def _read_file(what: str, path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:

@@ -30,31 +30,31 @@ _ONCE: Final = bytes(12)  # the nonce for sealing, which may be constant because
 _START: Final = bytes(16)  # the counter and nonce at the start of a mask stream
 
 
-def fresh() -> bytes:
+def new_secret() -> bytes:
     """Return a new secret: a uniformly distributed number below the prime, as bytes."""
     while int.from_bytes(drawn := os.urandom(SEED)) >= _PRIME:
         pass
     return drawn
 
 
-def derive(secret: bytes, info: bytes) -> bytes:
+def derive_key(secret: bytes, info: bytes) -> bytes:
     """Derive a key for one use from a secret, by HKDF-SHA256."""
     return HKDF(algorithm=SHA256(), length=KEY, salt=None, info=info).derive(secret)
 
 
-def private(seed: bytes) -> X25519PrivateKey:
+def private_key(seed: bytes) -> X25519PrivateKey:
     """Return the X25519 private key that belongs to a secret."""
     # A private key has 32 bytes, but a share has only 16. Therefore the key is derived from a seed of 16 bytes, and
     # clients share the seed.
-    return X25519PrivateKey.from_private_bytes(derive(seed, b"flower_pca masks: private key"))
+    return X25519PrivateKey.from_private_bytes(derive_key(seed, b"flower_pca masks: private key"))
 
 
-def public(seed: bytes) -> bytes:
+def public_key(seed: bytes) -> bytes:
     """Return the X25519 public key that belongs to a secret."""
-    return private(seed).public_key().public_bytes_raw()
+    return private_key(seed).public_key().public_bytes_raw()
 
 
-def agree(key: X25519PrivateKey, other: bytes) -> bytes:
+def shared_secret(key: X25519PrivateKey, other: bytes) -> bytes:
     """Return the secret that the owners of both keys share. Other keys are derived from this secret."""
     try:
         return key.exchange(X25519PublicKey.from_public_bytes(other))
@@ -65,12 +65,12 @@ def agree(key: X25519PrivateKey, other: bytes) -> bytes:
         ) from error
 
 
-def stream(key: bytes, count: int) -> Array:
+def mask_of_key(key: bytes, count: int) -> Array:
     """Return a mask: `count` integers mod 2^64 from ChaCha20."""
-    return next(streams((key,), count))
+    return next(masks_of_keys((key,), count))
 
 
-def streams(keys: Iterable[bytes], count: int) -> Iterator[Array]:
+def masks_of_keys(keys: Iterable[bytes], count: int) -> Iterator[Array]:
     """Yield the masks of these keys one after another. Each mask overwrites the previous mask in memory."""
     nothing, place = bytes(8 * count), bytearray(8 * count)
     # The byte order is fixed, so that masks that were made on different machines cancel.
@@ -80,12 +80,12 @@ def streams(keys: Iterable[bytes], count: int) -> Iterator[Array]:
         yield mask
 
 
-def seal(key: bytes, text: bytes, context: bytes) -> bytes:
+def encrypt(key: bytes, text: bytes, context: bytes) -> bytes:
     """Return an encrypted text. The key must be used only once, and decryption needs the same context."""
     return ChaCha20Poly1305(key).encrypt(_ONCE, text, context)
 
 
-def unseal(key: bytes, sealed: bytes, context: bytes) -> bytes:
+def decrypt(key: bytes, sealed: bytes, context: bytes) -> bytes:
     """Return the decrypted text. Raise ProtocolError if any bit of the sealed text has changed."""
     try:
         return ChaCha20Poly1305(key).decrypt(_ONCE, sealed, context)
@@ -96,17 +96,17 @@ def unseal(key: bytes, sealed: bytes, context: bytes) -> bytes:
         ) from error
 
 
-def seal_size(shares: int) -> int:
+def encrypted_size(shares: int) -> int:
     """Return the size in bytes of a sealed text that contains this number of shares and a public key."""
     return shares * SEED + KEY + 16
 
 
-def split(secret: bytes, needed: int, count: int) -> list[bytes]:
+def split_secret(secret: bytes, needed: int, count: int) -> list[bytes]:
     """Split a secret into `count` shares. Any `needed` shares restore it, and fewer reveal nothing (Shamir 1979).
 
     The shares are the values at 1, 2, ... of a polynomial of degree needed - 1. Its value at 0 is the secret.
     """
-    coefficients, constant = _numbers(needed - 1), int.from_bytes(secret)
+    coefficients, constant = _random_numbers(needed - 1), int.from_bytes(secret)
     shares = []
     for x in range(1, count + 1):
         value = 0
@@ -117,19 +117,19 @@ def split(secret: bytes, needed: int, count: int) -> list[bytes]:
     return shares
 
 
-def _numbers(count: int) -> list[int]:
+def _random_numbers(count: int) -> list[int]:
     """Draw new secrets as numbers, all with one system call, because a call for each secret would be slow."""
     drawn = os.urandom(SEED * count)
     numbers = []
     for start in range(0, len(drawn), SEED):
         number = int.from_bytes(drawn[start : start + SEED])
         if number >= _PRIME:  # This happens once in 2^120 draws.
-            number = int.from_bytes(fresh())
+            number = int.from_bytes(new_secret())
         numbers.append(number)
     return numbers
 
 
-def combine(shares: Iterable[tuple[int, bytes]]) -> bytes:
+def restore_secret(shares: Iterable[tuple[int, bytes]]) -> bytes:
     """Restore a secret from exactly as many shares as needed, by Lagrange's formula at 0.
 
     Each share comes with its number, counted from 0.

@@ -29,11 +29,11 @@ from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
 from flower_pca.core.drive import WrappedRun
 from flower_pca.core.layer import Layer
-from flower_pca.core.position import Role, in_brief
+from flower_pca.core.position import Role, shortened_history
 from flower_pca.core.run import Run
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
 from flower_pca.masking import messages
-from flower_pca.masking.answers import Acceptance, Layout, accept, require_sum
+from flower_pca.masking.answers import AcceptedAnswers, UploadLayout, check_phase, require_sum
 from flower_pca.masking.group import MaskingGroup, new_setup_id
 from flower_pca.masking.messages import NOTHING, Phase
 from flower_pca.names.columns import Heading
@@ -44,7 +44,7 @@ _LABELS: Final = {Phase.KEYS: "mask.keys", Phase.SHARES: "mask.shares", Phase.UN
 
 
 @final
-class Masked(WrappedRun):
+class MaskedRun(WrappedRun):
     """A run in which the server sees only sums of answers. A driver uses it like any other run.
 
     Parameters
@@ -70,7 +70,7 @@ class Masked(WrappedRun):
         # These clients were in the previous sum of the same set-up.
         self._heard: frozenset[int] = frozenset()
         self._heading = Heading(0)  # the columns of the clients that take part
-        self._layout = Layout()  # the layout of the uploads of this sum
+        self._layout = UploadLayout()  # the layout of the uploads of this sum
         # These clients must have a memory for the current algorithm.
         self._keepers: frozenset[int] = frozenset()
         # These clients have answered at least one message of the current algorithm.
@@ -81,7 +81,7 @@ class Masked(WrappedRun):
         self._declined = ""
 
     @property
-    def within(self) -> Run:
+    def inner_run(self) -> Run:
         """The inner run, whose messages are masked."""
         return self._run
 
@@ -101,7 +101,7 @@ class Masked(WrappedRun):
         return self._carried
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> UploadLayout:
         """The layout of the uploads of this sum."""
         return self._layout
 
@@ -117,12 +117,14 @@ class Masked(WrappedRun):
             self._carried = self._run.pending(here)
             if self._carried is None:
                 return None
-            self._begin(self._carried)
+            self._begin_sum_or_setup(self._carried)
         reached, carried = set(here), self._carried
         to = tuple([client for client in self._taking_part if client in reached])
-        common, personal = self._compose(carried, to)
+        common, personal = self._message_arrays(carried, to)
         common = {"mask.step": np.array(int(self._phase)), "mask.setup": self._setup, **common}
-        message = Broadcast(messages.STAGE, self._history.count, common, carried.frame.bare, to, personal)
+        message = Broadcast(
+            messages.STAGE, self._history.count, common, carried.frame.without_transformation, to, personal
+        )
         message = replace(message, serves=carried.stage)
         if self._phase == Phase.UPLOAD:
             # Only uploads contain answers from rows, so only they need the frame and the layers, such as noise.
@@ -137,20 +139,20 @@ class Masked(WrappedRun):
         sent, label = self._sent, _LABELS.get(self._phase, self._carried.stage)
         known = self._run.position.model.heading or Heading(self._run.position.columns)
         length = self._layout.size if self._phase == Phase.UPLOAD else 0
-        got = accept(
+        got = check_phase(
             sent, replies, group=self._group, phase=self._phase, length=length, heading=known, course=self._course
         )
         self._declined = self._declined or got.declined
-        self._watch(got)
+        self._record_losses(got)
         if self._group is None and got.answers:
             self._heading = got.heading
         for client in [client for client in self._taking_part if client not in got.answers]:
             self._dropped[client] = got.failures.setdefault(client, Failure(client, "The client was not reached."))
         self._taking_part = tuple([client for client in self._taking_part if client in got.answers])
         try:
-            metrics = self._next(sent, got.answers)
+            metrics = self._next_phase(sent, got.answers)
         except NotEnoughNodes as error:
-            raise got.explain(error) from error
+            raise got.error_of_missing(error) from error
         record = got.record(sent, label, seconds=time.perf_counter() - self._began, metrics=metrics)
         self._history, self._sent = self._history.add(record), None
         return record
@@ -160,27 +162,27 @@ class Masked(WrappedRun):
         self._run.skip()
         self._carried = self._sent = self._group = None
 
-    def _watch(self, got: Acceptance) -> None:
+    def _record_losses(self, answers: AcceptedAnswers) -> None:
         """Record a loss in the run if a client has lost its memory. If a client only missed a sum, record no loss."""
         position = self._run.position
         if self._phase == Phase.UPLOAD:
-            begun, came = self._begun, frozenset(got.answers)
+            begun, came = self._begun, frozenset(answers.answers)
             self._begun = came | begun if position.role is Role.ALGORITHM else frozenset()
             # Clients are expected to have memory only from the second message of an algorithm on, because the first one
             # may only ask for counts.
             self._keepers = (self._keepers | (begun & came)) & self._begun
-        if not got.notes:
+        if not answers.notes:
             return
-        pasts = {client: said["mask.past"].tobytes() for client, said in got.answers.items()}
+        pasts = {client: said["mask.past"].tobytes() for client, said in answers.answers.items()}
         # If all clients have strayed, they are ahead of a server that was interrupted, or they have lost their memory.
-        if len(got.notes) == len(got.answers) or any(pasts.get(client) == NOTHING for client in self._keepers):
+        if len(answers.notes) == len(answers.answers) or any(pasts.get(client) == NOTHING for client in self._keepers):
             self._run.mark_loss()
         self._begun = self._keepers = frozenset()  # All clients begin again without memory.
 
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
         """Return the state of the run between two sums. An unfinished sum is repeated later, after a new set-up."""
         header, arrays = self._run.checkpoint(steps=steps)
-        header |= {"messages": in_brief(self._history), "mask_keepers": sorted(self._keepers)}
+        header |= {"messages": shortened_history(self._history), "mask_keepers": sorted(self._keepers)}
         header["mask_course"] = None if self._course is None else self._course.hex()
         return header, arrays
 
@@ -193,43 +195,49 @@ class Masked(WrappedRun):
         self._course = None if course is None else bytes.fromhex(course)
         self._carried = self._sent = self._group = None
 
-    def _begin(self, message: Broadcast) -> None:
+    def _begin_sum_or_setup(self, message: Broadcast) -> None:
         """Begin a sum with the existing keys if all clients of the message have them, or else a new set-up."""
         require_sum(self._run, message)
         self._taking_part, self._dropped = message.to, {}
         # If clients are sampled, a sample may have too few neighbors for the existing keys, although no client has
         # dropped out.
         group, sampled = self._group, self.roll.fraction < 1.0
-        if group is not None and group.ready.issuperset(message.to) and not (sampled and group.lacks(message.to)):
-            self._ask(group)
+        if (
+            group is not None
+            and group.clients_ready.issuperset(message.to)
+            and not (sampled and group.has_too_few_neighbors(message.to))
+        ):
+            self._begin_uploads(group)
         else:
             self._group, self._heard = None, frozenset()
             self._setup, self._phase = new_setup_id(), Phase.KEYS
 
-    def _ask(self, group: MaskingGroup) -> None:
+    def _begin_uploads(self, group: MaskingGroup) -> None:
         """Begin the upload phase: settle the inner run's message, and choose the layout of the uploads."""
-        group.begin(self._taking_part)
+        group.begin_sum(self._taking_part)
         self._phase = Phase.UPLOAD
-        self._carried = self._run.settle(heading=self._heading, needed=group.needed)
+        self._carried = self._run.settled_message(heading=self._heading, needed=group.needed_uploads)
         clients, heard = len(self._taking_part), self._heard.issuperset(self._taking_part)
-        self._layout = Layout.of(self._run, self._masks, self._carried, self._heading.count, clients, heard=heard)
+        self._layout = UploadLayout.for_message(
+            self._run, self._masks, self._carried, self._heading.count, clients, heard=heard
+        )
 
-    def _compose(self, carried: Broadcast, to: tuple[int, ...]) -> tuple[Arrays, dict[int, Arrays]]:
+    def _message_arrays(self, carried: Broadcast, to: tuple[int, ...]) -> tuple[Arrays, dict[int, Arrays]]:
         """Return the arrays of the message for all clients, and the additional arrays for each client."""
         group = self._group
         if group is None:
-            return self._invitation(), {}
+            return self._first_setup_message(), {}
         if self._phase == Phase.SHARES:
             return {}, {client: group.shares_message(client) for client in to}
         number = {"mask.number": np.array(group.number)}
         if self._phase == Phase.UNMASK:
             return number, {client: group.unmask_message(client) for client in to}
-        stage = messages.raw(carried.stage.encode())
+        stage = messages.bytes_as_array(carried.stage.encode())
         clients = np.array(self._layout.clients)
-        about = {"mask.stage": stage, "mask.clients": clients, **number, **self._layout.limits()}
+        about = {"mask.stage": stage, "mask.clients": clients, **number, **self._layout.bound_arrays()}
         return {**carried.arrays, **about}, {client: group.upload_message(client) for client in to}
 
-    def _invitation(self) -> Arrays:
+    def _first_setup_message(self) -> Arrays:
         """Return the arrays of the first message of a set-up.
 
         In a run without an opening, they include the number of columns, which streams without rows cannot know.
@@ -240,7 +248,7 @@ class Masked(WrappedRun):
             invitation["mask.d"] = np.array(position.columns)
         return invitation
 
-    def _next(self, sent: Broadcast, answers: dict[int, Arrays]) -> dict[str, float]:
+    def _next_phase(self, sent: Broadcast, answers: dict[int, Arrays]) -> dict[str, float]:
         """Move on to the next phase. At the end of a sum, advance the inner run and return its metrics."""
         group = self._group
         if group is None:
@@ -249,23 +257,23 @@ class Masked(WrappedRun):
             self._group = MaskingGroup(self._masks, self._setup.tobytes(), audience, answers, self._course)
         elif self._phase == Phase.SHARES:
             group.take_shares(answers)
-            self._ask(group)
+            self._begin_uploads(group)
         elif self._phase == Phase.UPLOAD:
             group.take_uploads(answers)
-            if group.adds_up:
-                return self._deliver(group, {})
+            if group.can_sum_directly:
+                return self._pass_on_sum(group, {})
             self._phase = Phase.UNMASK
         else:
-            return self._deliver(group, answers)
+            return self._pass_on_sum(group, answers)
         return {}
 
-    def _deliver(self, group: MaskingGroup, answers: dict[int, Arrays]) -> dict[str, float]:
+    def _pass_on_sum(self, group: MaskingGroup, answers: dict[int, Arrays]) -> dict[str, float]:
         """Pass the sum to the inner run, with the failures of the clients that dropped out."""
         assert self._carried is not None
-        came, uploaded = list[Sum | Failure](), group.uploads
+        came, uploaded = list[Sum | Failure](), group.uploaded_clients
         self._heard = frozenset(uploaded)
         try:
-            sums = self._layout.sums(group.total(answers))
+            sums = self._layout.decode_sums(group.unmasked_sum(answers))
             self._run.count_dither(self._layout.noise)
             came.append(Sum(uploaded, self._carried.number, sums, self._declined))
             self._course = group.kept
@@ -274,7 +282,7 @@ class Masked(WrappedRun):
             self._dropped |= {client: Failure(client, str(error)) for client in uploaded}
             self._group = None
             self._run.write_off(str(error))
-        group.end()
+        group.end_sum()
         record = self._run.advance([*came, *self._dropped.values()])
         self._carried = None
         return record.metrics

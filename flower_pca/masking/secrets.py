@@ -16,7 +16,7 @@ from flower_pca.masking.primitives import SEED
 
 
 @dataclass(frozen=True)
-class Secrets:
+class SetupSecrets:
     """The secrets of a client in a set-up. All fields are arrays, so that any driver can store them.
 
     `common` contains, for each peer, the secret for letters to this peer and the secret for letters from this peer.
@@ -52,12 +52,12 @@ class Secrets:
     columns: Array
 
     @cached_property
-    def kinds(self) -> int:
+    def seeds_per_sum(self) -> int:
         """The number of seeds for a sum: 2 (self-mask and mask key), or 1 without self-masks (only the mask key)."""
         return 2 - bool(self.single)
 
     @property
-    def summed(self) -> int:
+    def min_uploads_in_sum(self) -> int:
         """The smallest number of uploads whose sum the server can see.
 
         Without self-masks, the server could unmask a single late upload, so the number is 1.
@@ -67,13 +67,15 @@ class Secrets:
         return int(self.needed)
 
     @property
-    def key(self) -> bytes:
+    def mask_key_seed(self) -> bytes:
         """The seed of the mask key."""
-        last = slice((self.kinds - 1) * SEED, self.kinds * SEED)
+        last = slice((self.seeds_per_sum - 1) * SEED, self.seeds_per_sum * SEED)
         return self.own.tobytes()[last]
 
     @classmethod
-    def begin(cls, *, setup: Array, single: Array, exchange: Array, own: Array, past: Array, earlier: Array) -> Secrets:
+    def begin(
+        cls, *, setup: Array, single: Array, exchange: Array, own: Array, past: Array, earlier: Array
+    ) -> SetupSecrets:
         """Return the secrets of a client that has made its keys and knows no peers yet."""
         zero, none = np.array(0), np.empty(0, dtype=np.uint8)
         return cls(
@@ -99,7 +101,7 @@ class Secrets:
         )
 
     @classmethod
-    def of(cls, memory: Arrays) -> Secrets | None:
+    def from_memory(cls, memory: Arrays) -> SetupSecrets | None:
         """Return the secrets in a client's memory, or None if the memory has none."""
         try:
             return cls(*_found(memory))
@@ -111,7 +113,7 @@ class Secrets:
         return {name: np.asarray(a) for name, a in zip(_NAMES, _values(self), strict=True)}
 
 
-_FIELDS: Final = tuple(f.name for f in fields(Secrets))
+_FIELDS: Final = tuple(f.name for f in fields(SetupSecrets))
 
 
 _NAMES: Final = tuple(f"{messages.PREFIX}{name}" for name in _FIELDS)  # the names of these fields in a client's memory

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.base.labels import clean, double
+from flower_pca.base.labels import clean_name, describe_duplicate
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 from flower_pca.blocks import adapters
@@ -29,8 +29,8 @@ def fields_of(
 ) -> dict[str, Any]:
     """Return the fields of a `Table` with the rows of an AnnData object, which may be backed by a file."""
     rows = _rows_of(X, who, layer)
-    values = adapters.of(rows, who) if adapters.is_stored(rows) else rows
-    names = tuple(clean(str(name)) for name in X.var_names)
+    values = adapters.as_blocks(rows, who) if adapters.is_stored(rows) else rows
+    names = tuple(clean_name(str(name)) for name in X.var_names)
     require_different(names, f"The AnnData object of {who}", "Run adata.var_names_make_unique().")
     values = normalized(values, who, normalize=normalize, log=log)
     beside = {str(name): np.asarray(X.obs[name]) for name in X.obs.columns}
@@ -43,7 +43,7 @@ def _rows_of(X: Any, who: str, layer: str | None) -> Any:
     layers = [name for name in getattr(X, "layers", ()) if name is not None]
     if layer is not None:
         if layer not in layers:
-            raise no_layer(f"The AnnData object of {who}", layer, layers)
+            raise no_such_layer_error(f"The AnnData object of {who}", layer, layers)
         return X.layers[layer]
     if X.X is None:
         remedy = f"Name a layer: cells(adata, layer={layers[0]!r})." if layers else "Set adata.X to the counts."
@@ -51,7 +51,7 @@ def _rows_of(X: Any, who: str, layer: str | None) -> Any:
     return X.X
 
 
-def no_layer(who: str, layer: object, layers: Sequence[str]) -> ConfigError:
+def no_such_layer_error(who: str, layer: object, layers: Sequence[str]) -> ConfigError:
     """Return the error for a layer that does not exist."""
     has = f"It has the layers {enumeration(layers)}." if layers else "It has no layers, so leave layer out."
     return ConfigError(f"{who} has no layer {shown(layer)}. {has}", setting="layer", value=layer)
@@ -61,10 +61,10 @@ def require_different(names: Sequence[str], who: str, remedy: str) -> None:
     """Raise a DataError if two genes have the same name."""
     if len(set(names)) < len(names):
         most = Counter(names).most_common(1)[0][0]
-        raise DataError(f"{who} has {double(most)} among its gene names. {remedy}")
+        raise DataError(f"{who} has {describe_duplicate(most)} among its gene names. {remedy}")
 
 
-def marked(names: Sequence[str], marks: Array | None, who: str) -> tuple[str, ...]:
+def highly_variable_genes(names: Sequence[str], marks: Array | None, who: str) -> tuple[str, ...]:
     """Return the names of the genes that are marked as highly variable. Raise a DataError if no gene is marked."""
     if marks is None or not marks.any():
         what = f"has no column {MARKS} in var" if marks is None else "marks no gene as highly variable"

@@ -23,9 +23,9 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from flower_pca.base.errors import OTHER_CLIENT, OTHER_SERVER, ConfigError, DataError, FlowerPCAError, ProtocolError
-from flower_pca.base.labels import INDEX, clean, double, series, unlike
+from flower_pca.base.labels import INDEX, clean_name, describe_difference, describe_duplicate, join_with_and
 from flower_pca.base.linalg import Array
-from flower_pca.base.options import Sentence, apart, option, reading
+from flower_pca.base.options import Sentence, advice_to_read_apart, option, reader_argument
 from flower_pca.base.shown import shown
 from flower_pca.names import ids
 from flower_pca.names.identifiers import is_called_identifier
@@ -33,7 +33,7 @@ from flower_pca.names.identifiers import is_called_identifier
 COLUMNS: Final = "columns"  # the key for the names of columns in a message
 E = TypeVar("E", bound=FlowerPCAError)
 
-_COUNT, _DIGEST, _PEOPLE = "columns.count", "columns.digest", "columns.people"
+_COUNT, _DIGEST, _PEOPLE = "columns.count", "columns.digest_of_names", "columns.people"
 LONGEST: Final = 200  # maximum length of a name that may be sent
 _SHORT: Final = 2**12  # Lists of names with at most this many characters are sent without compression.
 # A compressed list of names may expand to at most this many times its length, so that a short message cannot fill the
@@ -51,7 +51,7 @@ _RARE: Final = 20
 
 
 @dataclass(frozen=True)
-class Columns:
+class ColumnNames:
     """The names of the columns of a table, in their order.
 
     Parameters
@@ -72,20 +72,20 @@ class Columns:
                     f"{shown(name)} is not a valid column name of {self.who}, because names must be text. Rename the "
                     "column, or give an array without names."
                 )
-        if twice := doubles(self.names):
+        if twice := describe_duplicates(self.names):
             raise DataError(f"The columns of {self.who} have the same name: {twice}. Rename them.")
 
     @functools.cached_property
-    def in_order(self) -> tuple[str, ...]:
+    def sorted_names(self) -> tuple[str, ...]:
         """The names sorted by code points, an order that is the same on every machine."""
         return tuple(sorted(self.names))
 
     @functools.cached_property
     def heading(self) -> Heading:
         """The heading of these columns, with their names."""
-        return Heading(len(self.names), digest(self.names), self.in_order)
+        return Heading(len(self.names), digest_of_names(self.names), self.sorted_names)
 
-    def places(self, wanted: Sequence[str], words: Mapping[str, str] | None = None) -> Array:
+    def positions_of(self, wanted: Sequence[str], words: Mapping[str, str] | None = None) -> Array:
         """Return the positions of the wanted columns among these columns.
 
         Parameters
@@ -104,18 +104,18 @@ class Columns:
         absent = [name for name in wanted if name not in place]
         for name in absent:
             if words and name in words:
-                raise no_numbers(self.who, {name: words[name]}, file=False)
+                raise unusable_columns_error(self.who, {name: words[name]}, file=False)
         if absent:
             got = f"{enumeration(map(repr, absent))}, only {enumeration(self.names)}"
             remedy = "Add them, or name other columns."
-            if near := unlike(absent, self.names):
+            if near := describe_difference(absent, self.names):
                 remedy = f"{near}: rename one of them."
             raise DataError(f"The columns of {self.who} do not include {got}. {remedy}")
         return np.array([place[name] for name in wanted], dtype=np.int64)
 
 
 @dataclass(frozen=True)
-class Mismatch:
+class ColumnMismatch:
     """The reason why columns do not match (`why`), and the remedy (`then`)."""
 
     why: str
@@ -124,9 +124,9 @@ class Mismatch:
     def __str__(self) -> str:
         return Sentence(f"{self.why} {self.then}")
 
-    def error(self, kind: type[E], then: str = "") -> E:
+    def error(self, kind: type[E], remedy: str = "") -> E:
         """Return an error of class `kind` with this reason, and with `then` as the remedy if it is given."""
-        return kind(f"{self.why} {then or self.then}")
+        return kind(f"{self.why} {remedy or self.then}")
 
 
 @dataclass(frozen=True)
@@ -156,17 +156,17 @@ class Heading:
         """Return the heading of columns with these names, or of `count` columns without names."""
         if names is None or not len(names):
             return cls(count)
-        return cls(len(names), digest(names), tuple(sorted(names)))
+        return cls(len(names), digest_of_names(names), tuple(sorted(names)))
 
-    def like(self, other: Heading) -> bool:
+    def has_same_columns(self, other: Heading) -> bool:
         """Return whether both headings have the same number of columns and the same digest."""
         return self is other or (self.count, self.digest) == (other.count, other.digest)
 
-    def quiet(self) -> Heading:
+    def without_names(self) -> Heading:
         """Return the heading without the names."""
         return replace(self, names=None)
 
-    def plain(self) -> dict[str, int | str | bytes]:
+    def to_plain(self) -> dict[str, int | str | bytes]:
         """Return the heading as numbers and text, which are sent with a reply."""
         plain: dict[str, int | str | bytes] = {_COUNT: self.count, _DIGEST: self.digest}
         if self.names is not None:
@@ -176,8 +176,8 @@ class Heading:
         return plain
 
     @classmethod
-    def of(cls, plain: Mapping[str, Any]) -> Heading | None:
-        """Restore a heading from the dictionary that `plain` returned. Return None if it contains no heading.
+    def from_plain(cls, plain: Mapping[str, Any]) -> Heading | None:
+        """Restore a heading from the dictionary that `to_plain` returned. Return None if it contains no heading.
 
         Raises
         ------
@@ -192,25 +192,25 @@ class Heading:
         counted = isinstance(count, int) and count >= 0
         right = counted and isinstance(known, str) and len(known) <= LONGEST
         # Headings are compared by digest only, so the names must match the digest.
-        if not right or (names is not None and (len(names) != count or digest(names) != known)):
+        if not right or (names is not None and (len(names) != count or digest_of_names(names) != known)):
             raise ProtocolError(f"The columns of an answer do not match its digest. {OTHER_CLIENT}")
         return cls(count, str(known), names, bool(plain.get(_PEOPLE, False)))
 
-    def fuller(self, other: Heading | None) -> Heading:
+    def with_names_from(self, other: Heading | None) -> Heading:
         """Return the other heading if there is one and this heading has no names. Otherwise, return this heading."""
         if self.names is None and other is not None:
             return other
         return self
 
-    def mismatch(self, who: str, others: Heading, whose: str = "the run") -> Mismatch:
+    def mismatch(self, who: str, others: Heading, whose: str = "the run") -> ColumnMismatch:
         """Describe how these columns differ from the columns that they should match."""
         if self.people:
-            why, then = ids.mismatch(who, (self.count, self.digest), (others.count, others.digest))
-            return Mismatch(why, then)
+            why, then = ids.describe_mismatch(who, (self.count, self.digest), (others.count, others.digest))
+            return ColumnMismatch(why, then)
         theirs = f"the {others.count} of {whose}"
         if bool(self.digest) != bool(others.digest):
             theirs += ", which have names" if others.digest else ", which have no names"
-        return Mismatch(
+        return ColumnMismatch(
             f"The columns of {who} do not fit: {self._difference_in_words(others)} instead of {theirs}.",
             self._remedy(others),
         )
@@ -235,7 +235,7 @@ class Heading:
         return "Give all files the same columns."
 
 
-def majority(headings: Iterable[Heading]) -> Heading:
+def majority_heading(headings: Iterable[Heading]) -> Heading:
     """Return the most common heading, with names if a client sent them.
 
     In a tie, return the first of the most common headings. Without any heading, return the heading of no columns.
@@ -243,12 +243,12 @@ def majority(headings: Iterable[Heading]) -> Heading:
     every = list(headings)
     if not every:
         return Heading(0)
-    usual = every[usual_place(every)]
-    same = (heading for heading in every if heading.like(usual))
-    return next((heading for heading in same if heading.names is not None), usual.quiet())
+    usual = every[position_of_majority(every)]
+    same = (heading for heading in every if heading.has_same_columns(usual))
+    return next((heading for heading in same if heading.names is not None), usual.without_names())
 
 
-def usual_place(headings: Iterable[Heading]) -> int:
+def position_of_majority(headings: Iterable[Heading]) -> int:
     """Return the position at which the most common heading occurs first. There must be at least one heading."""
     kinds = [(heading.count, heading.digest) for heading in headings]
     votes = Counter(kinds)
@@ -256,8 +256,8 @@ def usual_place(headings: Iterable[Heading]) -> int:
 
 
 def missing_columns(
-    who: str, wanted: Iterable[str], names: Sequence[str], beside: Iterable[str] = (), needed_by: str = "the run"
-) -> Mismatch | None:
+    who: str, wanted: Iterable[str], names: Sequence[str], other_columns: Iterable[str] = (), needed_by: str = "the run"
+) -> ColumnMismatch | None:
     """Describe which wanted columns are missing, or return None if no column is missing.
 
     Parameters
@@ -273,38 +273,38 @@ def missing_columns(
     needed_by : str, default="the run"
         A phrase for what needs the columns.
     """
-    there = {*names, *beside}
+    there = {*names, *other_columns}
     absent = [name for name in wanted if name not in there]
     if not absent:
         return None
     got = enumeration(map(repr, absent))
-    if near := unlike(absent, there):
+    if near := describe_difference(absent, there):
         got = f"{got} ({near})"
-    return Mismatch(f"The columns of {who} lack {got}, which {needed_by} needs.", "Name other columns.")
+    return ColumnMismatch(f"The columns of {who} lack {got}, which {needed_by} needs.", "Name other columns.")
 
 
-def not_named(who: str, count: int) -> Mismatch:
+def mismatch_without_names(who: str, count: int) -> ColumnMismatch:
     """Return the mismatch of columns without names in a run that names its columns."""
-    return Mismatch(
+    return ColumnMismatch(
         f"The run names its columns, but the {count} of {who} have no names.", "Give data with column names."
     )
 
 
-def some_only(who: str, wanted: Sequence[str], names: Sequence[str]) -> Mismatch | None:
+def mismatch_of_subset(who: str, wanted: Sequence[str], names: Sequence[str]) -> ColumnMismatch | None:
     """Return the mismatch if a run names only some of the columns of a site that sends no names, else None.
 
     An answer to this run would confirm that guessed names are right.
     """
     if set(wanted) == set(names):
         return None
-    return Mismatch(
+    return ColumnMismatch(
         f"{who} sends no column names, so a run must name all of its columns or none: the run names {len(wanted)}, "
         f"but there are {len(names)}.",
         "Name all of them, or none.",
     )
 
 
-def digest(names: Iterable[str]) -> str:
+def digest_of_names(names: Iterable[str]) -> str:
     """Return the SHA-256 digest of the sorted names."""
     return hashlib.sha256(json.dumps(sorted(names)).encode()).hexdigest()
 
@@ -345,7 +345,7 @@ def read_names(who: str, plain: Mapping[str, Any], remedy: str = OTHER_SERVER) -
         names = None
     texts = isinstance(names, list) and all(isinstance(name, str) and 0 < len(name) <= LONGEST for name in names)
     # Names are cleaned when rows are read, so a name that is not clean cannot belong to a column.
-    odd = bool(texts) and any(name != clean(name) for name in names)
+    odd = bool(texts) and any(name != clean_name(name) for name in names)
     if not texts or not names or len(set(names)) < len(names) or odd:
         rule = f"different names of at most {LONGEST} characters"
         if odd:
@@ -365,12 +365,12 @@ def difference(names: Sequence[str], others: Sequence[str]) -> str:
     if beyond:
         parts.append(f"with {enumeration(map(repr, beyond))} in addition")
     words = " and ".join(parts)
-    if near := unlike(absent, beyond):
+    if near := describe_difference(absent, beyond):
         return f"{words} ({near})"
     return words
 
 
-def no_numbers(who: object, words: Mapping[str, str], *, file: bool = True) -> DataError:
+def unusable_columns_error(who: object, words: Mapping[str, str], *, file: bool = True) -> DataError:
     """Return the error about unusable columns, with their names and the place of a cell that is not a number.
 
     A column is unusable if it holds words, has no name, or shares its name with another column. If the rows are from a
@@ -378,16 +378,16 @@ def no_numbers(who: object, words: Mapping[str, str], *, file: bool = True) -> D
     """
     what = f"The columns of {who}"
     if odd := [bad for name, bad in words.items() if is_nameless(name, bad)]:
-        kept = f" {reading('beside', [''])}, or" if "" in words and len(odd) == 1 else ":"
+        kept = f" {reader_argument('beside', [''])}, or" if "" in words and len(odd) == 1 else ":"
         remedy = f"Give each a different name, or leave them out{kept} name the other columns with {_LISTED}."
         if INDEX in odd:
-            without = f"Leave it out {reading('beside', [''])}, name the other columns with {_LISTED}"
+            without = f"Leave it out {reader_argument('beside', [''])}, name the other columns with {_LISTED}"
             remedy = without + ", or write the file without it."
         return DataError(f"The columns of {who} must have different names, but there is {enumeration(odd)}. {remedy}")
     between = {found[1] for word in words.values() if (found := re.search(r"['\"][-+]?\d{1,3}([., '])\d{3}\b", word))}
     remedy = f"Choose other columns with {_LISTED}, or encode them."
     if file:
-        remedy = f"Choose other columns with {_LISTED}, {apart(tuple(words))}, or encode them."
+        remedy = f"Choose other columns with {_LISTED}, {advice_to_read_apart(tuple(words))}, or encode them."
     of_words = [name for name, word in words.items() if _TEXT.match(word) and not word.endswith(_AMONG)]
     # An identifier is no category, because every row has a different value.
     texts = [name for name in of_words if not is_called_identifier(name)]
@@ -395,30 +395,30 @@ def no_numbers(who: object, words: Mapping[str, str], *, file: bool = True) -> D
         if len(texts) == len(words):
             which = "these are"
         else:
-            which = f"columns {series(texts)} hold" if len(texts) > 1 else f"column {texts[0]} holds"
+            which = f"columns {join_with_and(texts)} hold" if len(texts) > 1 else f"column {texts[0]} holds"
         remedy = f"If {which} categories, use {option('categorical', texts)}. Otherwise, c{remedy[1:]}"
     if all(word.endswith(_AMONG) for word in words.values()):
         remedy = "Correct these cells, or empty them if they stand for a missing value. " + remedy
     if any(re.search(r"'[-+]?\d*,\d+'", word) for word in words.values()):
-        remedy = f"Read decimal commas {reading('decimal', ',')}. {remedy}"
+        remedy = f"Read decimal commas {reader_argument('decimal', ',')}. {remedy}"
     if between:
-        remedy = f"Read thousands separators {reading('thousands', min(between))}. {remedy}"
+        remedy = f"Read thousands separators {reader_argument('thousands', min(between))}. {remedy}"
     return DataError(f"{what} must hold numbers, but there is {enumeration(words.values())}. {remedy}")
 
 
-def among(words: str, *, bad: int, of: int) -> str:
-    """Add "among numbers" to the description of a bad cell if few cells are bad: at most 1 in 20 (`bad` of `of`)."""
-    if bad * _RARE > of:
+def among_numbers(words: str, *, bad: int, total: int) -> str:
+    """Add "among numbers" to the description of a bad cell if few cells are bad: at most 1 in 20 (`bad` of `total`)."""
+    if bad * _RARE > total:
         return words
     return words + _AMONG
 
 
 def is_nameless(name: str, bad: str) -> bool:
     """Return whether a column is unusable because its name is missing or not unique. `bad` describes the fault."""
-    return not name or bad == double(name)
+    return not name or bad == describe_duplicate(name)
 
 
-def names_in(columns: Any) -> tuple[str, ...] | None:
+def split_names(columns: Any) -> tuple[str, ...] | None:
     """Return the columns that a run names in a list or in a text with commas, in order. Return None for None.
 
     Raises
@@ -433,14 +433,14 @@ def names_in(columns: Any) -> tuple[str, ...] | None:
         given = columns.split(",")
     names: tuple[Any, ...] = ()
     if isinstance(given, list | tuple | np.ndarray):
-        names = tuple(clean(name) if isinstance(name, str) else name for name in given)
+        names = tuple(clean_name(name) if isinstance(name, str) else name for name in given)
     if not names or not all(isinstance(name, str) and name for name in names):
         raise ConfigError(
             f"{option('columns')} must be a list of column names, not {shown(columns)}. Write "
             f"{option('columns', ['a', 'b'])}.",
             setting="columns",
         )
-    if twice := doubles(names):
+    if twice := describe_duplicates(names):
         raise ConfigError(f"{option('columns')} has {twice}. Name each column once.", setting="columns")
     return tuple(map(str, names))
 
@@ -454,7 +454,7 @@ def enumeration(words: Iterable[str]) -> str:
     return f"{shown} and {len(every) - _MOST} more"
 
 
-def doubles(names: Iterable[str]) -> str:
+def describe_duplicates(names: Iterable[str]) -> str:
     """Describe which names occur more than once. Return "" if all names are different."""
     twice = [name for name, count in Counter(names).items() if count > 1]
-    return enumeration(double(name) for name in twice)
+    return enumeration(describe_duplicate(name) for name in twice)

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from flower_pca.base.errors import DataError, private
-from flower_pca.base.labels import clean, is_gap
+from flower_pca.base.errors import DataError, marked_private
+from flower_pca.base.labels import clean_name, is_missing
 from flower_pca.base.linalg import Array
-from flower_pca.names.columns import Columns, no_numbers
+from flower_pca.names.columns import ColumnNames, unusable_columns_error
 
 
-def read(frame: Any, who: str) -> dict[str, Any]:
+def fields_of_frame(frame: Any, who: str) -> dict[str, Any]:
     """Return the fields of a `Table` for a data frame, by name.
 
     Columns that hold no numbers are described in the field `words`, and their cells become the field `texts`.
@@ -21,31 +21,31 @@ def read(frame: Any, who: str) -> dict[str, Any]:
     names = list(frame.columns)
     # pandas numbers the columns of a frame without column names from 0 on.
     if names == list(range(len(names))):
-        return {"values": np.asarray(frame.to_numpy()), "ids": _index(frame)}
+        return {"values": np.asarray(frame.to_numpy()), "ids": _index_as_ids(frame)}
     texts = [isinstance(name, str) for name in names]
     if any(texts) and not all(texts):
         got = f"{names[texts.index(True)]!r} and {names[texts.index(False)]!r}"
         raise DataError(f"Some column names of {who} are text, but others are not: {got}. Rename these columns.")
     # `Columns` refuses duplicate names, because a duplicate name would select several columns.
-    unique = Columns(tuple(clean(text_of_label(name)) for name in names), who).names
-    if (whole := _of_one_kind(frame)) is not None:
-        return {"values": whole, "names": unique, "ids": _index(frame)}
+    unique = ColumnNames(tuple(clean_name(text_of_label(name)) for name in names), who).names
+    if (whole := _values_of_one_dtype(frame)) is not None:
+        return {"values": whole, "names": unique, "ids": _index_as_ids(frame)}
     parts = {text: _numbers(frame[name]) for text, name in zip(unique, names, strict=True)}
     numbers = {name: part for name, part in parts.items() if isinstance(part, np.ndarray)}
     words = {name: f"{part!r} in column {name}" for name, part in parts.items() if name not in numbers}
     if not parts:
-        with private():
-            raise no_numbers(who, words, file=False)
+        with marked_private():
+            raise unusable_columns_error(who, words, file=False)
     spelt = dict(zip(unique, names, strict=True))
     cells = {text: np.asarray(frame[spelt[text]].to_numpy()) for text in words}
     if numbers:
         values = np.column_stack(list(numbers.values()))
     else:
         values = np.empty((len(next(iter(cells.values()))), 0))
-    return {"values": values, "names": tuple(numbers), "words": words, "ids": _index(frame), "texts": cells}
+    return {"values": values, "names": tuple(numbers), "words": words, "ids": _index_as_ids(frame), "texts": cells}
 
 
-def _of_one_kind(frame: Any) -> Array | None:
+def _values_of_one_dtype(frame: Any) -> Array | None:
     """Return the values of a data frame whose columns share one numeric dtype, else None."""
     if len(set(getattr(frame, "dtypes", ()))) != 1:
         return None
@@ -55,7 +55,7 @@ def _of_one_kind(frame: Any) -> Array | None:
     return values
 
 
-def _index(frame: Any) -> tuple[Any, ...] | None:
+def _index_as_ids(frame: Any) -> tuple[Any, ...] | None:
     """Return the row ids from the index of a pandas frame, or None if the index is missing or only counts the rows."""
     index = getattr(frame, "index", None)
     if index is None or not hasattr(index, "tolist"):
@@ -84,7 +84,7 @@ def _numbers(column: Any) -> Any:
     if values.dtype.kind in "fiub":
         return values
     entries = values.tolist() if values.dtype.kind in "OUST" else [str(column.dtype)]
-    there = [entry for entry in entries if not is_gap(entry)]
+    there = [entry for entry in entries if not is_missing(entry)]
     words = [entry for entry in there if not isinstance(entry, Real)]
     if words:
         return words[0]

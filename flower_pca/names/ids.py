@@ -1,7 +1,7 @@
 """Match the rows of parties that hold different columns of the same people, by the ids of the rows.
 
 Ids are unique texts, and each party sorts its rows by id. So tables may differ in the order of rows, and no id is sent.
-Each party sends a single digest of all of its ids, which is salted by the run and slow to compute: see `digest`.
+Each party sends a single digest of all of its ids, which is salted by the run and slow to compute: see `digest_of_ids`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base import labels
-from flower_pca.base.errors import DataError, private
-from flower_pca.base.labels import clean, double
+from flower_pca.base.errors import DataError, marked_private
+from flower_pca.base.labels import clean_name, describe_duplicate
 from flower_pca.base.linalg import Array
 
 # This is the cost parameter of scrypt. A guess takes 16 MB of memory and about a twentieth of a second.
@@ -39,7 +39,7 @@ def texts(values: Iterable[Any]) -> Ids:
     return Ids(_id_as_text(value) for value in values)
 
 
-def order(ids: Sequence[str], who: str) -> Array:
+def order_of_ids(ids: Sequence[str], who: str) -> Array:
     """Return the positions of the rows sorted by id: by value if all ids are whole numbers, else as text.
 
     Raises
@@ -47,7 +47,7 @@ def order(ids: Sequence[str], who: str) -> Array:
     DataError
         If an id is missing or occurs more than once. The error that other machines see does not name the ids.
     """
-    with private():
+    with marked_private():
         what = f"The ids of the rows of {who}"
         if empty := sum(not name for name in ids):
             raise DataError(
@@ -56,7 +56,7 @@ def order(ids: Sequence[str], who: str) -> Array:
             )
         twice = [name for name, count in Counter(ids).items() if count > 1]
         if twice:
-            got = ", ".join(map(double, twice[:_LISTED]))
+            got = ", ".join(map(describe_duplicate, twice[:_LISTED]))
             if len(twice) > _LISTED:
                 got = f"{got} and {len(twice) - _LISTED} more"
             raise DataError(f"{what} repeat: {got}. Keep one row for each person.")
@@ -68,7 +68,7 @@ def order(ids: Sequence[str], who: str) -> Array:
     return np.array(sorted(range(len(ids)), key=keys.__getitem__), dtype=np.int64)
 
 
-def digest(ids: Iterable[str], salt: str) -> str:
+def digest_of_ids(ids: Iterable[str], salt: str) -> str:
     """Return the digest that a party sends in place of its sorted ids: scrypt of all ids together, salted by the run.
 
     Parties learn whether they have the same people, and nothing about a single person. An attacker would have to guess
@@ -79,27 +79,28 @@ def digest(ids: Iterable[str], salt: str) -> str:
     return hashlib.scrypt(whole, salt=salt.encode(), n=_SLOW, r=8, p=1, dklen=32).hex()
 
 
-def mismatch(who: str, own: tuple[int, str], others: tuple[int, str]) -> tuple[str, str]:
+def describe_mismatch(who: str, ids: tuple[int, str], others: tuple[int, str]) -> tuple[str, str]:
     """Describe how the people of a party differ from the people of the run, and return the description and a remedy.
 
     `own` and `others` hold the number of people and the digest of their ids, at the party and in the run.
     """
-    got = _phrase(*own)
-    if bool(own[1]) != bool(others[1]):
+    got = _count_and_digest(*ids)
+    if bool(ids[1]) != bool(others[1]):
         remedy = "Give all parties ids of their rows, or none."
-    elif own[1]:
-        if own[0] == others[0]:
-            got = f"{own[0]:,} with other ids"
+    elif ids[1]:
+        if ids[0] == others[0]:
+            got = f"{ids[0]:,} with other ids"
         remedy = "Keep the rows of the same people at every party, with the same spelling of ids."
     else:
         remedy = "Keep the rows of the same people at every party, in the same order, or give row ids."
     return (
-        f"The people of {who} differ from the people of the run: there are {got}, but the run has {_phrase(*others)}.",
+        f"The people of {who} differ from the people of the run: there are {got}, but the run has "
+        f"{_count_and_digest(*others)}.",
         remedy,
     )
 
 
-def _phrase(count: int, digest: str) -> str:
+def _count_and_digest(count: int, digest: str) -> str:
     if digest:
         return f"{count:,} with ids"
     return f"{count:,} without ids"
@@ -120,4 +121,4 @@ def _id_as_text(value: Any) -> str:
     text = as_text(value)
     if text.isascii() and text.isalnum():
         return text
-    return clean(text)
+    return clean_name(text)

@@ -34,11 +34,11 @@ from typing import Any, ClassVar, Final, TypeAlias
 import numpy as np
 
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.base.labels import clean, is_gap
+from flower_pca.base.labels import clean_name, is_missing
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.base.shown import shown
-from flower_pca.names.columns import LONGEST, doubles, enumeration
+from flower_pca.names.columns import LONGEST, describe_duplicates, enumeration
 from flower_pca.names.ids import as_text
 from flower_pca.names.table import Table
 
@@ -58,7 +58,7 @@ _EXAMPLE: Final = (
 )
 
 
-def read_levels(given: Any) -> Levels | None:
+def read_levels(levels: Any) -> Levels | None:
     """Return the columns of words that a caller names, each with its levels or None. Return None if `given` is None.
 
     Parameters
@@ -66,16 +66,16 @@ def read_levels(given: Any) -> Levels | None:
     given
         The names of the columns, as a list or a text with commas, or a mapping from each name to its levels or None.
     """
-    if given is None:
+    if levels is None:
         return None
-    pairs = _pairs(given)
+    pairs = _columns_and_levels(levels)
     if not pairs or not all(isinstance(name, str) and name for name, _ in pairs):
         raise ConfigError(
-            f"{option('categorical')} must be a list of column names, not {shown(given)}. {_EXAMPLE}",
+            f"{option('categorical')} must be a list of column names, not {shown(levels)}. {_EXAMPLE}",
             setting="categorical",
         )
-    found = tuple((clean(name), _levels_of(name, some)) for name, some in pairs)
-    if twice := doubles(name for name, _ in found):
+    found = tuple((clean_name(name), _levels_of(name, some)) for name, some in pairs)
+    if twice := describe_duplicates(name for name, _ in found):
         raise ConfigError(f"{option('categorical')} has {twice}. Name each column once.", setting="categorical")
     for name, _ in found:
         if SIGN in name:
@@ -86,32 +86,32 @@ def read_levels(given: Any) -> Levels | None:
     return found
 
 
-def _pairs(given: Any) -> list[tuple[Any, Any]]:
-    if isinstance(given, str):
-        return [(name, None) for name in given.split(",")]
-    if isinstance(given, Mapping):
-        return list(given.items())
-    if isinstance(given, list | tuple | np.ndarray):
-        return [tuple(one) if isinstance(one, list | tuple) else (one, None) for one in given]
+def _columns_and_levels(levels: Any) -> list[tuple[Any, Any]]:
+    if isinstance(levels, str):
+        return [(name, None) for name in levels.split(",")]
+    if isinstance(levels, Mapping):
+        return list(levels.items())
+    if isinstance(levels, list | tuple | np.ndarray):
+        return [tuple(one) if isinstance(one, list | tuple) else (one, None) for one in levels]
     return []
 
 
-def _levels_of(column: str, given: Any) -> tuple[str, ...] | None:
-    if given is None:
+def _levels_of(column: str, value: Any) -> tuple[str, ...] | None:
+    if value is None:
         return None
     levels: list[str | None] = []
-    if isinstance(given, list | tuple | np.ndarray):
-        levels = [text_of(level) for level in given]
-        gaps = [level for level in given if isinstance(level, str) and is_gap(level)]
+    if isinstance(value, list | tuple | np.ndarray):
+        levels = [cell_as_level(level) for level in value]
+        gaps = [level for level in value if isinstance(level, str) and is_missing(level)]
         if gaps:
             raise ConfigError(
                 f"{shown(gaps[0])} stands for a missing value, so it cannot be a level of {column}. Leave it out of "
                 "the levels."
             )
     if not levels or None in levels:
-        raise ConfigError(f"The levels of {column} must be a list of texts, not {shown(given)}. {_EXAMPLE}")
+        raise ConfigError(f"The levels of {column} must be a list of texts, not {shown(value)}. {_EXAMPLE}")
     texts = tuple(map(str, levels))
-    if twice := doubles(texts):
+    if twice := describe_duplicates(texts):
         raise ConfigError(f"The list of levels of {column} has {twice}. Name each level once.")
     return texts
 
@@ -122,7 +122,7 @@ def plain_levels(levels: Levels) -> dict[str, list[str] | None]:
     return found | {name: list(some) for name, some in levels if some is not None}
 
 
-def indicator(column: str, level: str) -> str:
+def indicator_name(column: str, level: str) -> str:
     """Return the name of the indicator column of a level."""
     return f"{column}{SIGN}{level}"
 
@@ -137,7 +137,7 @@ def level_of(name: str) -> str:
     return name.partition(SIGN)[2]
 
 
-def indicators(names: Iterable[str], column: str) -> list[str]:
+def indicators_of(names: Iterable[str], column: str) -> list[str]:
     """Return the names of the indicators that belong to a column of words."""
     return [name for name in names if source_of(name) == column]
 
@@ -157,21 +157,21 @@ def warn_of_alike(column: str, levels: Iterable[str]) -> None:
         )
 
 
-def in_order(levels: Iterable[str]) -> tuple[str, ...]:
+def sorted_levels(levels: Iterable[str]) -> tuple[str, ...]:
     """Return levels in sorted order, with "other" last."""
     return tuple(sorted(set(levels), key=lambda level: (level == OTHER, level)))
 
 
-def text_of(value: Any) -> str | None:
+def cell_as_level(value: Any) -> str | None:
     """Return a cell as a level, or None for a missing value."""
-    if is_gap(value):
+    if is_missing(value):
         return None
-    return clean(as_text(value)) or None  # `as_text` turns 1.0 into 1, because missing values make codes floats.
+    return clean_name(as_text(value)) or None  # `as_text` turns 1.0 into 1, because missing values make codes floats.
 
 
 def are_few(cells: Iterable[Any]) -> bool:
     """Return whether most cells are words, and each level occurs in at least two rows on average."""
-    there = [cell for cell in map(text_of, cells) if cell is not None]
+    there = [cell for cell in map(cell_as_level, cells) if cell is not None]
     words = [cell for cell in there if not _NUMBER.fullmatch(cell)]
     return 2 * len(words) > len(there) >= 2 * len(set(there))
 
@@ -192,32 +192,32 @@ class Coding:
     @property
     def new_columns(self) -> tuple[str, ...]:
         """The names of the indicators of all listed levels."""
-        return self.spread(())
+        return self.with_indicators(())
 
     @property
     def is_known(self) -> bool:
         """Whether the levels of all columns are listed."""
         return all(some is not None for _, some in self.value)
 
-    def spread(self, columns: Iterable[str]) -> tuple[str, ...]:
+    def with_indicators(self, columns: Iterable[str]) -> tuple[str, ...]:
         """Return the columns of a run, with each column of words replaced by the indicators of its listed levels.
 
         The indicators of columns of words that are not among `columns` come last.
         """
-        known = {name: [indicator(name, level) for level in some or ()] for name, some in self.value}
+        known = {name: [indicator_name(name, level) for level in some or ()] for name, some in self.value}
         found = chain.from_iterable(known.get(name, [name]) for name in (*columns, *known))
         return tuple(dict.fromkeys(found))
 
-    def values_at(self, rows: Table, who: str) -> dict[str, tuple[str, ...]]:
+    def levels_at_site(self, rows: Table, who: str) -> dict[str, tuple[str, ...]]:
         """Return the levels that occur at a site, by column of words."""
         return {name: levels_in(rows, name, who) for name in self.words}
 
-    def values_among(self, names: Iterable[str]) -> dict[str, list[str]]:
+    def levels_among(self, names: Iterable[str]) -> dict[str, list[str]]:
         """Return the levels that have indicators among these names of columns, by column of words."""
         there = list(names)
-        return {word: list(map(level_of, indicators(there, word))) for word in self.words}
+        return {word: list(map(level_of, indicators_of(there, word))) for word in self.words}
 
-    def union(self, sites: Sequence[Mapping[str, Iterable[str]]]) -> Coding:
+    def with_levels_of_sites(self, sites: Sequence[Mapping[str, Iterable[str]]]) -> Coding:
         """Return the coding of a run. A column for which the caller listed no levels gets the levels of all sites.
 
         Raises
@@ -227,7 +227,7 @@ class Coding:
         """
         found: list[tuple[str, tuple[str, ...]]] = []
         for column, some in self.value:
-            there = some or in_order(level for site in sites for level in site.get(column, ()))
+            there = some or sorted_levels(level for site in sites for level in site.get(column, ()))
             if not there:
                 raise DataError(
                     f"No site sent levels of column {column}. Ask the operators of the sites to add the column to "
@@ -238,7 +238,7 @@ class Coding:
             found.append((column, tuple(there)))
         return Coding(tuple(found))
 
-    def of(self, value: Any) -> Coding:
+    def with_plain_values(self, value: Any) -> Coding:
         """Return the coding with these plain values, which were read from a file."""
         return Coding(read_levels(value) or ())
 
@@ -246,20 +246,20 @@ class Coding:
 # The following functions work on the rows of one site.
 
 
-def texts(rows: Table, column: str, who: str = "the rows") -> list[str | None]:
+def levels_of_rows(rows: Table, column: str, who: str = "the rows") -> list[str | None]:
     """Return the level of each row in a column of words or numeric codes, or None for a missing value."""
     if column in rows.texts:
         cells = rows.texts[column]
     elif column in (rows.names or ()):
-        cells = _dense(rows, [column])[:, 0]
+        cells = _dense_columns(rows, [column])[:, 0]
     else:
         raise DataError(
             f"There is no column {column!r} in {rows.source or rows.site or who}. Check {option('categorical')}."
         )
-    return list(map(text_of, cells.tolist()))
+    return list(map(cell_as_level, cells.tolist()))
 
 
-def _dense(rows: Table, names: Iterable[str]) -> Array:
+def _dense_columns(rows: Table, names: Iterable[str]) -> Array:
     """Return the columns with these names as a dense array."""
     known = rows.names or ()
     part = rows.values[:, [known.index(name) for name in names]]
@@ -276,14 +276,14 @@ def levels_in(rows: Table, column: str, who: str = "the rows") -> tuple[str, ...
     DataError
         If every row has a different level, or if a level is too long to be sent.
     """
-    cells = texts(rows, column, who)
-    found = in_order(cell for cell in cells if cell is not None)
+    cells = levels_of_rows(rows, column, who)
+    found = sorted_levels(cell for cell in cells if cell is not None)
     if len(found) > 1 and len(found) == len(cells):
         raise DataError(
             f"Every row has a different level in column {column} of {rows.source or rows.site or who}, which looks "
             "like an identifier. Leave it out."
         )
-    if long := [level for level in found if len(indicator(column, level)) > LONGEST]:
+    if long := [level for level in found if len(indicator_name(column, level)) > LONGEST]:
         raise DataError(
             f"A level of column {column} has {len(long[0])} characters, but the name of the column and the level may "
             f"have at most {LONGEST} characters together. Leave the column out, or shorten its levels."
@@ -291,21 +291,21 @@ def levels_in(rows: Table, column: str, who: str = "the rows") -> tuple[str, ...
     return found
 
 
-def code(rows: Table, columns: Sequence[str], *, least: int, who: str = "the rows") -> Table:
+def code_columns(rows: Table, columns: Sequence[str], *, least: int, who: str = "the rows") -> Table:
     """Return the rows with an indicator column for each level. Levels of fewer than `least` rows are merged."""
     if not columns:
         return rows
     parts: dict[str, Array] = {}
     for column in columns:
         levels_in(rows, column, who)
-        cells = _without_rare(texts(rows, column, who), least)
-        for level in in_order(cell for cell in cells if cell is not None):
-            parts[indicator(column, level)] = _ones(cells, {level})
+        cells = _merge_rare_levels(levels_of_rows(rows, column, who), least)
+        for level in sorted_levels(cell for cell in cells if cell is not None):
+            parts[indicator_name(column, level)] = _indicator_values(cells, {level})
     spare = {name: words for name, words in rows.words.items() if name not in columns}
-    return replace(beside(rows.without([*columns]), parts), words=spare, texts={}, coded=tuple(columns))
+    return replace(with_columns(rows.without([*columns]), parts), words=spare, texts={}, coded=tuple(columns))
 
 
-def _without_rare(cells: list[str | None], least: int) -> list[str | None]:
+def _merge_rare_levels(cells: list[str | None], least: int) -> list[str | None]:
     """Return the cells with rare levels merged into "other", or into the most common level if "other" is rare, too."""
     counts = Counter(cell for cell in cells if cell is not None)
     rare = {level for level, count in counts.items() if count < least}
@@ -320,18 +320,18 @@ def _without_rare(cells: list[str | None], least: int) -> list[str | None]:
     return [into if cell in rare else cell for cell in cells]
 
 
-def _ones(cells: Iterable[str | None], levels: set[str]) -> Array:
+def _indicator_values(cells: Iterable[str | None], levels: set[str]) -> Array:
     """Return 1 for cells with one of these levels, 0 for cells with another level, and NaN for missing values."""
     return np.array([np.nan if cell is None else float(cell in levels) for cell in cells])
 
 
-def beside(rows: Table, parts: Mapping[str, Array]) -> Table:
+def with_columns(rows: Table, columns: Mapping[str, Array]) -> Table:
     """Return the rows with additional columns, which replace columns of the same name."""
-    if not parts:
+    if not columns:
         return rows
-    others = rows.without(parts)
+    others = rows.without(columns)
     values = others.values
-    more = np.column_stack(list(parts.values()))
+    more = np.column_stack(list(columns.values()))
     if values.dtype.kind == "f":
         # Use the same precision, because stacking would convert rows of single precision to double precision.
         more = more.astype(values.dtype)
@@ -342,11 +342,11 @@ def beside(rows: Table, parts: Mapping[str, Array]) -> Table:
         values = sparse.csr_array(sparse.hstack(both))
     else:
         values = np.hstack([values, more])
-    names = (*(others.names or ()), *parts)
-    return replace(others, values=values, names=names, made=rows.made | {*parts})
+    names = (*(others.names or ()), *columns)
+    return replace(others, values=values, names=names, made=rows.made | {*columns})
 
 
-def new_columns(rows: Table, wanted: Sequence[str], who: str = "the rows") -> dict[str, Array]:
+def missing_indicators(rows: Table, wanted: Sequence[str], who: str = "the rows") -> dict[str, Array]:
     """Return the values of the wanted indicators that the rows do not have as columns, by name.
 
     Parameters
@@ -365,57 +365,59 @@ def new_columns(rows: Table, wanted: Sequence[str], who: str = "the rows") -> di
     """
     found: dict[str, Array] = {}
     for column in filter(None, dict.fromkeys(map(source_of, wanted))):
-        names = indicators(wanted, column)
+        names = indicators_of(wanted, column)
         if column in rows.coded:
-            found |= _of_coded(rows, column, names, who)
+            found |= _indicators_of_coded_rows(rows, column, names, who)
         # A numeric column may hold codes, which become levels like words.
         elif column in rows.texts or (column in (rows.names or ()) and not set(names) <= set(rows.names or ())):
-            found |= _of_texts(rows, column, names, who)
+            found |= _indicators_of_words(rows, column, names, who)
     return found
 
 
-def expand(names: Iterable[str], *, known: Iterable[str], words: Iterable[str]) -> tuple[str, ...]:
+def expand_columns(names: Iterable[str], *, names_in_data: Iterable[str], words: Iterable[str]) -> tuple[str, ...]:
     """Return the columns of a run, with each column of words replaced by its indicators among the `known` columns."""
-    there, coded = list(known), frozenset(words)
+    there, coded = list(names_in_data), frozenset(words)
     groups = ([made for made in there if source_of(made) == name] if name in coded else [name] for name in names)
     return tuple(name for group in groups for name in group)
 
 
-def grown(rows: Table, names: Sequence[str], who: str) -> Table | None:
+def with_needed_indicators(rows: Table, names: Sequence[str], who: str) -> Table | None:
     """Return the rows with the indicators among these columns added, or None if no column can be added."""
     if not any(map(source_of, names)):
         return None
-    made = new_columns(rows, names, who)
+    made = missing_indicators(rows, names, who)
     if not made:
         return None
-    return replace(beside(rows, made), texts={}, coded=())
+    return replace(with_columns(rows, made), texts={}, coded=())
 
 
-def _of_texts(rows: Table, column: str, names: list[str], who: str) -> dict[str, Array]:
+def _indicators_of_words(rows: Table, column: str, names: list[str], who: str) -> dict[str, Array]:
     """Return the values of the indicators with these names, from the words in a column."""
-    levels, cells = list(map(level_of, names)), texts(rows, column, who)
+    levels, cells = list(map(level_of, names)), levels_of_rows(rows, column, who)
     known = [(i, cell) for i, cell in enumerate(cells) if cell is not None]
     strange = [(i, cell) for i, cell in known if cell not in levels]
     if strange and OTHER not in levels:
         row, level = strange[0]
         where = rows.source or rows.site or who
-        raise _unknown_level(f"column {column} of {where}", levels, f"{level!r} in {rows.place(row)}")
+        raise _unknown_level_error(f"column {column} of {where}", levels, f"{level!r} in {rows.place(row)}")
     into = {OTHER, *(str(cell) for _, cell in strange)}
-    return {indicator(column, level): _ones(cells, into if level == OTHER else {level}) for level in levels}
+    return {
+        indicator_name(column, level): _indicator_values(cells, into if level == OTHER else {level}) for level in levels
+    }
 
 
-def _of_coded(rows: Table, column: str, names: list[str], who: str) -> dict[str, Array]:
+def _indicators_of_coded_rows(rows: Table, column: str, names: list[str], who: str) -> dict[str, Array]:
     """Return the missing indicators for rows that have already been coded.
 
     The indicator of "other" includes the levels that the run does not name. If a row has a missing value, all of its
     indicators are missing.
     """
-    there = indicators(rows.names or (), column)
+    there = indicators_of(rows.names or (), column)
     left = [name for name in there if name not in names]
-    rest = indicator(column, OTHER)
+    rest = indicator_name(column, OTHER)
     if left and rest not in names:
         got = enumeration(map(repr, map(level_of, left)))
-        raise _unknown_level(f"column {column} of {who}", list(map(level_of, names)), got)
+        raise _unknown_level_error(f"column {column} of {who}", list(map(level_of, names)), got)
     # A missing value is NaN in every indicator, and NaN times 0 is NaN.
     found = {name: _sum_of_columns(rows, there[:1]) * 0.0 for name in names if name not in there}
     if left:
@@ -426,10 +428,10 @@ def _of_coded(rows: Table, column: str, names: list[str], who: str) -> dict[str,
 def _sum_of_columns(rows: Table, names: Sequence[str]) -> Array:
     if not names:  # The site has no levels, because all values of the column are missing.
         return np.full(len(rows), np.nan)
-    return np.asarray(np.sum(_dense(rows, names), axis=1, dtype=np.float64))
+    return np.asarray(np.sum(_dense_columns(rows, names), axis=1, dtype=np.float64))
 
 
-def _unknown_level(where: str, levels: Sequence[str], got: str) -> DataError:
+def _unknown_level_error(where: str, levels: Sequence[str], got: str) -> DataError:
     return DataError(
         f"In this run, the levels of {where} are {enumeration(levels)}, but its rows also have {got}. Correct the "
         f"rows, or add the level {OTHER!r} to the run."

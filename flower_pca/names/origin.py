@@ -14,7 +14,7 @@ from flower_pca.base.shown import brief
 
 
 @dataclass(frozen=True)
-class Stretch:
+class FileRows:
     """Consecutive rows of one file.
 
     Attributes
@@ -34,7 +34,7 @@ class Stretch:
     line: Callable[[int], int] | None = None
     guessed: bool = False
 
-    def place(self, row: int) -> str:
+    def place_of_row(self, row: int) -> str:
         """Describe the place of a row in the file."""
         if self.line is None:
             return f"row {row} of {self.file} (from 0 on)"
@@ -53,15 +53,17 @@ class Origin:
         The positions of the rows among the rows of all files in order, or None for all rows.
     """
 
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[FileRows, ...]
     rows: range | Array | None = None
 
     __repr__ = brief
 
     @classmethod
-    def of(cls, file: object, n: int, line: Callable[[int], int] | None = None, *, guessed: bool = False) -> Origin:
+    def of_file(
+        cls, file: object, n: int, line: Callable[[int], int] | None = None, *, guessed: bool = False
+    ) -> Origin:
         """Return the origin of all rows of one file."""
-        return cls((Stretch(str(file), n, line, guessed),))
+        return cls((FileRows(str(file), n, line, guessed),))
 
     @property
     def headerless(self) -> tuple[str, ...]:
@@ -86,7 +88,7 @@ class Origin:
             start += part.n
         return ""
 
-    def some(self, index: Any) -> Origin:
+    def of_rows(self, index: Any) -> Origin:
         """Return the origin of the rows that a slice, an array of indices or a mask selects."""
         if self.rows is None:
             every: Any = range(sum(part.n for part in self.stretches))
@@ -98,11 +100,11 @@ class Origin:
         rows = np.asarray(every)[chosen] if len(every) else chosen[:0]
         return replace(self, rows=rows)
 
-    def place(self, row: int) -> str:
+    def place_of_row(self, row: int) -> str:
         """Describe the place of a row by its file, and by its line or row in the file."""
         at = row if self.rows is None else int(self.rows[row])
         for part in self.stretches:
             if at < part.n:
-                return part.place(at)
+                return part.place_of_row(at)
             at -= part.n
         return f"row {row} (from 0 on)"

@@ -18,7 +18,7 @@ import numpy as np
 
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.labels import clean, shorten
+from flower_pca.base.labels import clean_name, shorten
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown, with_article
 
@@ -31,7 +31,7 @@ _HOW: Final = (
 )
 
 
-def of(given: AsGiven) -> Ranges:
+def read_ranges(ranges: AsGiven) -> Ranges:
     """Return the names of columns with the lower and upper ends of their ranges, from a mapping, a text or a file.
 
     Raises
@@ -40,14 +40,14 @@ def of(given: AsGiven) -> Ranges:
         If a range is invalid, if a column has two ranges, or if there is no range.
     """
     found = []
-    for name, *ends in _lines(given):
+    for name, *ends in _lines_of(ranges):
         try:
             low, high = map(float, ends)
         except (TypeError, ValueError):
             raise _invalid_range(name, ends) from None
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise _invalid_range(name, ends)
-        found.append((clean(str(name)), low, high))
+        found.append((clean_name(str(name)), low, high))
     names = [name for name, *_ in found]
     if not names or len(set(names)) < len(names):
         fault = "A column has two ranges." if names else "No column has a range."
@@ -55,29 +55,29 @@ def of(given: AsGiven) -> Ranges:
     return tuple(found)
 
 
-def halves(ranges: Ranges, columns: Sequence[str]) -> tuple[Array, Array]:
+def middles_and_half_lengths(ranges: Ranges, columns: Sequence[str]) -> tuple[Array, Array]:
     """Return the middle and half the length of each column's range."""
     ends = {name: (low, high) for name, low, high in ranges}
     low, high = np.array([ends[name] for name in columns]).T
     return (low + high) / 2.0, (high - low) / 2.0
 
 
-def _lines(given: AsGiven) -> Iterator[Sequence[Any]]:
-    if isinstance(given, Mapping):
-        yield from ((name, *ends) for name, ends in given.items())
-    elif isinstance(given, str) and "=" in given:
-        for part in given.split(","):
+def _lines_of(ranges: AsGiven) -> Iterator[Sequence[Any]]:
+    if isinstance(ranges, Mapping):
+        yield from ((name, *ends) for name, ends in ranges.items())
+    elif isinstance(ranges, str) and "=" in ranges:
+        for part in ranges.split(","):
             # Split at the last =, because the name of an indicator column such as ward=surgery contains a =.
             name, _, ends = part.rpartition("=")
             yield name.strip(), *ends.split("..")
-    elif isinstance(given, str | os.PathLike):
-        checks.path_of("the ranges", given)
-        yield from _of_file(Path(given).expanduser())
+    elif isinstance(ranges, str | os.PathLike):
+        checks.require_path("the ranges", ranges)
+        yield from _lines_of_file(Path(ranges).expanduser())
     else:
-        yield from given
+        yield from ranges
 
 
-def _of_file(path: Path) -> Sequence[Sequence[str]]:
+def _lines_of_file(path: Path) -> Sequence[Sequence[str]]:
     try:
         # Excel writes a byte-order mark, which must not become part of the first name.
         with path.open(newline="", encoding="utf-8-sig") as file:

@@ -12,16 +12,16 @@ import numpy as np
 
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.base.labels import clean, cleaned, count
+from flower_pca.base.labels import clean_name, clean_names, count
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.base.shown import brief, shown
 from flower_pca.blocks import adapters
-from flower_pca.blocks.adapters import Joined
-from flower_pca.blocks.compressed import picked_sparse
+from flower_pca.blocks.adapters import JoinedRows
+from flower_pca.blocks.compressed import with_sparse_columns
 from flower_pca.blocks.source import is_sparse
 from flower_pca.names import annotated, frames, ids
-from flower_pca.names.columns import Columns, Heading, enumeration, is_nameless, no_numbers
+from flower_pca.names.columns import ColumnNames, Heading, enumeration, is_nameless, unusable_columns_error
 from flower_pca.names.origin import Origin
 
 
@@ -86,16 +86,16 @@ class Table:
         if self.names is not None:
             names = tuple(self.names)
             if all(isinstance(name, str) for name in names):
-                names = cleaned(names)
+                names = clean_names(names)
             else:
-                names = tuple(clean(name) if isinstance(name, str) else name for name in names)
+                names = tuple(clean_name(name) if isinstance(name, str) else name for name in names)
             object.__setattr__(self, "names", names)
         if self.site:
-            object.__setattr__(self, "site", clean(self.site))
+            object.__setattr__(self, "site", clean_name(self.site))
         if self.words:
-            object.__setattr__(self, "words", {clean(name): what for name, what in self.words.items()})
+            object.__setattr__(self, "words", {clean_name(name): what for name, what in self.words.items()})
         if self.texts:
-            object.__setattr__(self, "texts", {clean(name): cells for name, cells in self.texts.items()})
+            object.__setattr__(self, "texts", {clean_name(name): cells for name, cells in self.texts.items()})
         if self.ids is not None:
             object.__setattr__(self, "ids", ids.texts(self.ids))
             if len(self.ids) != len(self):
@@ -116,11 +116,11 @@ class Table:
             X = X.collect()
         # A data frame of pandas, polars or a similar library has these attributes.
         if hasattr(X, "columns") and hasattr(X, "to_numpy"):
-            return cls(**frames.read(X, who), site=site)
+            return cls(**frames.fields_of_frame(X, who), site=site)
         if annotated.is_annotated(X):
             return cls(**annotated.fields_of(X, who), site=site)
         if adapters.is_stored(X):
-            stored = adapters.of(X, who)
+            stored = adapters.as_blocks(X, who)
             return cls(stored, getattr(stored, "names", None), site=site)
         return cls(X, site=site)
 
@@ -137,14 +137,14 @@ class Table:
         ids: str | None = None,
     ) -> Self:
         """Return the table of all rows of a file. `ids` names the label column that holds the row identifiers."""
-        known = origin or Origin.of(file, sum(rows.shape[:1]))
+        known = origin or Origin.of_file(file, sum(rows.shape[:1]))
         table = cls(rows, names or None, words or {}, str(file), origin=known, beside=beside or {})
         return table.with_ids(ids)
 
     @classmethod
     def together(cls, parts: Sequence[Table], beside: Mapping[str, Array], *, source: str = "") -> Table:
         """Join the tables of several clients into one table, with label columns for all of their rows."""
-        rows = Joined(tuple(adapters.of(part.values) for part in parts))
+        rows = JoinedRows(tuple(adapters.as_blocks(part.values) for part in parts))
         stretches = [stretch for part in parts if part.origin for stretch in part.origin.stretches]
         origin = Origin(tuple(stretches)) if stretches else None
         return cls(rows, parts[0].names, source=source, origin=origin, beside=beside, parts=tuple(parts))
@@ -203,7 +203,7 @@ class Table:
 
     def places(self, names: Sequence[str], who: str = "the data") -> Array:
         """Return the positions of these columns among all numeric columns."""
-        return Columns(self.names or (), self.source or who).places(names, self.words)
+        return ColumnNames(self.names or (), self.source or who).positions_of(names, self.words)
 
     def stored(self, who: str, *, empty: bool = False) -> Table:
         """Return the table in the form in which a client holds it: rows in blocks, and named columns in sorted order.
@@ -214,16 +214,19 @@ class Table:
             If the table has no columns, if it has no rows (unless `empty` is true), or if names are missing or
             repeated.
         """
-        rows, names = adapters.of(self.values, who), self.names
+        rows, names = adapters.as_blocks(self.values, who), self.names
         if names is not None:
-            columns = Columns(names, self.source or who)
+            columns = ColumnNames(names, self.source or who)
             if rows.shape[1] != len(names):
                 raise DataError(
                     f"There are {count(rows.shape[1], 'column')} but {count(len(names), 'name')} at {columns.who}. "
                     "Name each column."
                 )
-            if names != columns.in_order:
-                rows, names = adapters.picked(rows, columns.places(columns.in_order)), columns.in_order
+            if names != columns.sorted_names:
+                rows, names = (
+                    adapters.with_columns(rows, columns.positions_of(columns.sorted_names)),
+                    columns.sorted_names,
+                )
         lacking = ""
         if rows.shape[0] == 0 and not empty:
             lacking = "rows"
@@ -241,7 +244,7 @@ class Table:
         """The heading of the columns, which a client sends to the server."""
         if self.names is None:
             return Heading(self.shape[1])
-        return Columns(self.names, self.source or "the rows").heading
+        return ColumnNames(self.names, self.source or "the rows").heading
 
     def without(self, columns: Collection[str]) -> Table:
         """Return the table without these columns."""
@@ -275,14 +278,16 @@ class Table:
     def _with_parts(self, parts: Sequence[Table]) -> Table:
         if not parts:
             return self
-        return replace(self, values=Joined(tuple(adapters.of(part.values) for part in parts)), parts=tuple(parts))
+        return replace(
+            self, values=JoinedRows(tuple(adapters.as_blocks(part.values) for part in parts)), parts=tuple(parts)
+        )
 
     def take(self, rows: Any, site: str = "") -> Table:
         """Return a table of the rows that a slice, an array of indices or a mask selects, as the rows of a site.
 
         Consecutive rows of a memory-mapped file are not copied.
         """
-        rows = _stretch(rows)
+        rows = _as_slice(rows)
         known = self.ids
         if known and isinstance(rows, slice):
             known = ids.Ids(known[rows])
@@ -290,7 +295,7 @@ class Table:
             known = ids.Ids(np.array(known, dtype=object)[rows])
         texts = {name: np.asarray(cells, dtype=object)[rows] for name, cells in self.texts.items()}
         beside = {name: np.asarray(cells)[rows] for name, cells in self.beside.items()}
-        origin = self.origin and self.origin.some(rows)
+        origin = self.origin and self.origin.of_rows(rows)
         return replace(
             self,
             values=_rows_of(self.rows, rows),
@@ -322,7 +327,7 @@ class Table:
     def place(self, row: int) -> str:
         """Describe the place of a row, for messages."""
         if self.origin is not None:
-            return self.origin.place(row)
+            return self.origin.place_of_row(row)
         if self.source:
             return f"row {row} of {self.source} (from 0 on)"
         return f"row {row} (from 0 on)"
@@ -337,7 +342,7 @@ class Table:
     def whole(self, who: str = "the rows") -> Table:
         """Return the table itself if all of its columns hold numbers, or else raise a DataError."""
         if self.words:
-            raise no_numbers(self.source or self.site or who, self.words, file=bool(self.source))
+            raise unusable_columns_error(self.source or self.site or who, self.words, file=bool(self.source))
         return self
 
     @property
@@ -430,10 +435,10 @@ def cells(
     if not use_highly_variable:
         return table
     marks = np.asarray(adata.var[annotated.MARKS]) if annotated.MARKS in adata.var.columns else None
-    return table.pick(annotated.marked(table.names or (), marks, f"The AnnData object of {who}"))
+    return table.pick(annotated.highly_variable_genes(table.names or (), marks, f"The AnnData object of {who}"))
 
 
-def _stretch(rows: Any) -> Any:
+def _as_slice(rows: Any) -> Any:
     """Return indices of consecutive rows as a slice, which selects rows without a copy. Return others unchanged."""
     if not isinstance(rows, np.ndarray) or rows.dtype.kind not in "iu":
         return rows
@@ -449,18 +454,18 @@ def _rows_of(values: Any, rows: Any) -> Any:
     """Return the rows that a slice, an array of indices or a mask selects."""
     if adapters.is_stored(values):
         if isinstance(rows, slice):
-            return adapters.take(adapters.of(values), np.arange(*rows.indices(len(values))))
-        return adapters.take(adapters.of(values), np.arange(len(values))[rows])
+            return adapters.rows_in_any_order(adapters.as_blocks(values), np.arange(*rows.indices(len(values))))
+        return adapters.rows_in_any_order(adapters.as_blocks(values), np.arange(len(values))[rows])
     if hasattr(values, "tocsr"):
         return values.tocsr()[rows]
     return np.asanyarray(values)[rows]
 
 
-def _columns_of(values: Any, places: Array) -> Any:
+def _columns_of(values: Any, positions: Array) -> Any:
     """Return the columns at these positions, in this order. Rows that are contiguous in memory stay contiguous."""
     if adapters.is_stored(values):
-        rows = adapters.of(values)
-        return picked_sparse(rows, places) if is_sparse(rows) else adapters.picked(rows, places)
+        rows = adapters.as_blocks(values)
+        return with_sparse_columns(rows, positions) if is_sparse(rows) else adapters.with_columns(rows, positions)
     if hasattr(values, "tocsr"):
-        return values.tocsr()[:, places]
-    return adapters.pick(np.asarray(values), places)
+        return values.tocsr()[:, positions]
+    return adapters.columns_of_block(np.asarray(values), positions)

@@ -20,25 +20,25 @@ _AMBIGUOUS: Final = (("A", "T"), ("C", "G"))
 _LONG: Final = 60  # A longer allele is shortened to its first letters and a digest.
 
 
-def name_of(chromosome: str, position: str, one: str, other: str) -> tuple[str, bool]:
+def name_of_variant(chromosome: str, position: str, allele: str, other_allele: str) -> tuple[str, bool]:
     """Return the name of a variant, and whether the first allele in this name is `other`."""
-    alleles = one.upper(), other.upper()
-    first, second = sorted(map(_shortened, alleles))
-    return f"{_plain(chromosome)}:{position}:{first}:{second}", _shortened(alleles[0]) != first
+    alleles = allele.upper(), other_allele.upper()
+    first, second = sorted(map(_shorten_allele, alleles))
+    return f"{_plain_chromosome(chromosome)}:{position}:{first}:{second}", _shorten_allele(alleles[0]) != first
 
 
-def canonical(name: str) -> str:
+def canonical_name(name: str) -> str:
     """Return the name of a variant in the form that tables use. Names of other columns are returned unchanged."""
     found = _FORM.fullmatch(name)
-    return name if found is None else name_of(*found.groups())[0]
+    return name if found is None else name_of_variant(*found.groups())[0]
 
 
-def _plain(chromosome: str) -> str:
+def _plain_chromosome(chromosome: str) -> str:
     """Return the name of a chromosome in its most common form, for example 1 for chr1."""
     return chromosome[3:] if chromosome[:3].lower() == "chr" and len(chromosome) > 3 else chromosome
 
 
-def _shortened(allele: str) -> str:
+def _shorten_allele(allele: str) -> str:
     if len(allele) <= _LONG:
         return allele
     return f"{allele[: _LONG // 2]}~{hashlib.sha256(allele.encode()).hexdigest()[:16]}"
@@ -54,7 +54,7 @@ def is_ambiguous(name: str) -> bool:
     return tuple(name.split(":")[2:]) in _AMBIGUOUS
 
 
-def ambiguous(names: Iterable[str]) -> Array:
+def is_each_ambiguous(names: Iterable[str]) -> Array:
     """Return a mask of the ambiguous variants: see `is_ambiguous`."""
     return np.array([is_ambiguous(name) for name in names], dtype=bool)
 

@@ -4,8 +4,8 @@
 results have, or the rows of the clients. `available` returns the pictures that can be drawn from a result.
 """
 
-from flower_pca.plots.drawing import available, draw, figure, telling, with_rows
+from flower_pca.plots.drawing import available, draw, figure, pictures_for_report, with_rows
 from flower_pca.plots.needs import Result, Shards
 from flower_pca.plots.pictures import PICTURES, Picture
 
-__all__ = ["PICTURES", "Picture", "Result", "Shards", "available", "draw", "figure", "telling", "with_rows"]
+__all__ = ["PICTURES", "Picture", "Result", "Shards", "available", "draw", "figure", "pictures_for_report", "with_rows"]

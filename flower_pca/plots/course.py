@@ -24,19 +24,19 @@ from flower_pca.results.steps import TrackingResult
 _UNITS: Final = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 
 
-def iterates(history: History) -> bool:
+def has_curve(history: History) -> bool:
     """Return whether the run has measured its error more than once, so that there is a curve to draw."""
     return sum("error" in record.metrics for record in history) > 1
 
 
-def convergence(drawn: style.Figure, result: PCAResult) -> None:
+def draw_convergence(fig: style.Figure, result: PCAResult) -> None:
     """Draw the error after each message. If the run does not iterate, draw the residuals of its components."""
-    along(drawn.subplots(), result)
+    draw_convergence_into(fig.subplots(), result)
 
 
-def along(ax: style.Axes, result: PCAResult) -> None:
+def draw_convergence_into(ax: style.Axes, result: PCAResult) -> None:
     """Draw the picture `convergence` into existing axes."""
-    if not iterates(result.history):
+    if not has_curve(result.history):
         # Without residuals, this picture is not available, but the overview needs a panel, so bytes are drawn.
         if result.residuals_ is None:
             _draw_bytes(ax, result.history)
@@ -45,72 +45,72 @@ def along(ax: style.Axes, result: PCAResult) -> None:
         return
     _draw_curve(ax, result.history, np.arange(1.0, len(result.history) + 1.0))
     ax.set_xlim(0.4, len(result.history) + 0.6)
-    ax.xaxis.set_major_locator(style.integers())
-    style.tidy(ax, "Convergence", "message", "error, as the run measures it")
+    ax.xaxis.set_major_locator(style.integer_locator())
+    style.label_axes(ax, "Convergence", "message", "error, as the run measures it")
     if len(result.history.of("opening")) > 1:
         style.legend(ax)
 
 
-def sizes(drawn: style.Figure, result: PCAResult) -> None:
+def draw_bytes(fig: style.Figure, result: PCAResult) -> None:
     """Draw the error against the bytes sent so far. If the run does not iterate, draw the bytes of each message."""
-    ax, history = drawn.subplots(), result.history
+    ax, history = fig.subplots(), result.history
     sent = np.cumsum([record.bytes_up + record.bytes_down for record in history], dtype=float)
-    if not iterates(history):
+    if not has_curve(history):
         _draw_bytes(ax, history)
         return
-    size, unit = _unit(sent[-1])
+    size, unit = _unit_of_bytes(sent[-1])
     _draw_curve(ax, history, sent / size)
     ax.set_xlim(0.0, 1.04 * sent[-1] / size)
-    style.tidy(
+    style.label_axes(
         ax, "Convergence against bytes", f"{unit} sent so far, by all, both ways", "error, as the run measures it"
     )
     if len(history.of("opening")) > 1:
         style.legend(ax)
 
 
-def _draw_curve(ax: style.Axes, history: History, place: np.ndarray[Any, Any]) -> None:
+def _draw_curve(ax: style.Axes, history: History, sizes: np.ndarray[Any, Any]) -> None:
     numbered = enumerate(history)
     measured = np.array([i for i, record in numbered if "error" in record.metrics])
     errors = [history[i].metrics["error"] for i in measured]
     error = np.maximum(errors, style.FLOOR)
     reopened = [i for i, record in enumerate(history) if record.stage == "opening"][1:]
-    style.events(ax, place[reopened], "clients changed")
-    size = style.sized(len(measured), 4.5, 2.5)
+    style.draw_events(ax, sizes[reopened], "clients changed")
+    size = style.mark_size(len(measured), 4.5, 2.5)
     # The curve is interrupted where the run starts again with a new opening.
     for part in np.split(np.arange(len(measured)), np.searchsorted(measured, reopened)):
-        x, color = place[measured[part]], style.COLORS[0]
+        x, color = sizes[measured[part]], style.COLORS[0]
         style.log_curve(ax, x, error[part], color=color, size=size, width=1.8)
-    style.decades(ax, error)
+    style.limit_to_decades(ax, error)
 
 
 def _draw_residuals(ax: style.Axes, residuals: np.ndarray[Any, Any]) -> None:
     number = np.arange(1, len(residuals) + 1)
     residual = np.maximum(residuals, style.FLOOR)
-    size = style.sized(len(number), 6, 3)
+    size = style.mark_size(len(number), 6, 3)
     ax.semilogy(number, residual, color=style.COLORS[0], lw=0, marker="o", ms=size)
-    style.decades(ax, residual)
+    style.limit_to_decades(ax, residual)
     style.number_ticks(ax, len(number))
-    style.tidy(ax, "Residuals", "component", "true residual / first eigenvalue")
+    style.label_axes(ax, "Residuals", "component", "true residual / first eigenvalue")
 
 
 def _draw_bytes(ax: style.Axes, history: History) -> None:
     number = np.arange(1, len(history) + 1)
     down = np.array([record.bytes_down for record in history], dtype=float)
     up = np.array([record.bytes_up for record in history], dtype=float)
-    size, unit = _unit(max(float((up + down).max()), 1.0))
+    size, unit = _unit_of_bytes(max(float((up + down).max()), 1.0))
     ax.bar(number, up / size, width=0.62, color=style.COLORS[0], label="up")
     bottom = up / size
     ax.bar(number, down / size, width=0.62, bottom=bottom, color=style.BAR, label="down")
     style.number_ticks(ax, len(number))
-    style.tidy(ax, "Bytes of each message", "message", f"{unit}, all clients together")
+    style.label_axes(ax, "Bytes of each message", "message", f"{unit}, all clients together")
     style.legend(ax)
 
 
-def _unit(largest: float) -> tuple[float, str]:
+def _unit_of_bytes(largest: float) -> tuple[float, str]:
     return next((size, unit) for size, unit in _UNITS if largest >= size)
 
 
-class Course(Protocol):
+class ComparedRun(Protocol):
     """The course of one algorithm's run, as `flower_pca.comparison.compare` returns it."""
 
     @property
@@ -130,28 +130,28 @@ class Course(Protocol):
         """The angles to the pooled components after these messages, in radians."""
 
 
-def compare(courses: Sequence[Course], path: str | os.PathLike[str]) -> Path:
+def draw_comparison(courses: Sequence[ComparedRun], path: str | os.PathLike[str]) -> Path:
     """Draw the courses of several algorithms into an SVG or PNG file, depending on the suffix of the path."""
     from matplotlib.ticker import EngFormatter
 
     style.suffix(path)
-    figure = style.figure((9.6, 3.9))
+    figure = style.new_figure((9.6, 3.9))
     left, right = figure.subplots(1, 2, sharey=True)
     # With many curves, colors are similar, so dashes help to distinguish the curves.
     dashes = itertools.cycle(("-", "--", ":") if len(courses) > len(style.COLORS) else ("-",))
     every = [np.maximum(np.array(course.angles), style.FLOOR) for course in courses]
-    for course, angles, color, dash in zip(courses, every, style.curves(len(courses)), dashes, strict=False):
-        size = style.sized(len(angles), 4.0, 0.0)
+    for course, angles, color, dash in zip(courses, every, style.curve_colors(len(courses)), dashes, strict=False):
+        size = style.mark_size(len(angles), 4.0, 0.0)
         for ax, place in ((left, course.messages), (right, course.bytes)):
             style.log_curve(ax, place, angles, color=color, size=size, label=course.algorithm, width=1.7, dash=dash)
-    style.decades(left, np.concatenate(every))
+    style.limit_to_decades(left, np.concatenate(every))
     for ax in (left, right):
         ax.set_xscale("log")
     left.xaxis.set_major_formatter(lambda number, _: f"{number:g}")
     right.xaxis.set_major_formatter(EngFormatter("B"))
-    style.tidy(left, "Error against messages", "message", "angle to the pooled answer (radians)")
-    style.tidy(right, "Error against bytes", "sent so far, by all, both ways", "")
-    style.key(figure, ncols=5)
+    style.label_axes(left, "Error against messages", "message", "angle to the pooled answer (radians)")
+    style.label_axes(right, "Error against bytes", "sent so far, by all, both ways", "")
+    style.legend_below(figure, ncols=5)
     return style.save(figure, path)
 
 
@@ -159,21 +159,21 @@ _SIZE: Final = (13.0, 4.0)  # size of the overview in inches
 _PANELS: Final = 2  # number of components whose weights the overview shows
 
 
-def figure(result: PCAResult | TrackingResult) -> style.Figure:
+def overview_figure(result: PCAResult | TrackingResult) -> style.Figure:
     """Return the overview: variances, leading components and course of a run, or the curves of a tracking run."""
     if isinstance(result, TrackingResult):
         drawn = tracking.overview(result)
-        style.key(drawn, ncols=4)
+        style.legend_below(drawn, ncols=4)
         return drawn
-    drawn = style.figure(_SIZE)
+    drawn = style.new_figure(_SIZE)
     shown = result.components_[: _PANELS if result.n_features_in_ else 0]
     middle = [1.3 / max(len(shown), 1)] * len(shown)
     axes = drawn.subplots(1, 2 + len(shown), width_ratios=(1.0, *middle, 1.0))
-    variances.both(axes[0], result)
+    variances.draw_single_and_cumulative(axes[0], result)
     names = labels.column_names(result.feature_names_in_, result.n_features_in_)
     reach = float(np.abs(shown).max(initial=0.0))
     for j, row in enumerate(shown):
-        variances.one(axes[1 + j], row, names, f"Weights in component {j + 1}", reach=reach)
-    along(axes[-1], result)
+        variances.draw_component(axes[1 + j], row, names, f"Weights in component {j + 1}", reach=reach)
+    draw_convergence_into(axes[-1], result)
     drawn.suptitle(result.summary().title, x=0.012, ha="left", fontsize=12, fontweight="bold", color=style.INK)
     return drawn

@@ -14,10 +14,10 @@ from flower_pca.plots import clients, course, style
 from flower_pca.plots.needs import Result, Shards
 from flower_pca.plots.pictures import PICTURES, Picture
 from flower_pca.results.pca import PCAResult
-from flower_pca.results.site import knows_sites
+from flower_pca.results.site import can_score_sites
 
 
-def telling(result: Result, shards: Shards = None) -> dict[str, Picture]:
+def pictures_for_report(result: Result, shards: Shards = None) -> dict[str, Picture]:
     """Return the pictures for a report: all available pictures, without "outlier_share" if it would be redundant.
 
     The picture "removed_by_column" makes "outlier_share" redundant.
@@ -40,7 +40,7 @@ def with_rows(result: Result, shards: Shards | Mapping[str, Any]) -> tuple[Resul
     rows = list(shards.values()) if isinstance(shards, Mapping) else shards
     if rows is None or not isinstance(result, PCAResult):
         return result, rows
-    nonempty = [i for i, count in enumerate(clients.rows(rows)) if count]
+    nonempty = [i for i, count in enumerate(clients.row_counts(rows)) if count]
     if len(nonempty) == len(rows):
         return result, rows
     moved = {old: new for new, old in enumerate(nonempty)}
@@ -55,15 +55,20 @@ def draw(result: Result, what: str, path: str | os.PathLike[str], *, shards: Sha
     checks.choice("The picture", what, ("overview", *known))
     style.suffix(path)
     if what == "overview":
-        return style.save(course.figure(result), path)
+        return style.save(course.overview_figure(result), path)
     return style.save(figure(result, what, shards=shards), path)
 
 
 def figure(result: Result, what: str, *, shards: Shards | Mapping[str, Any] = None) -> style.Figure:
     """Return one of PICTURES as a matplotlib figure, or raise a ConfigError if its requirement is not met."""
     result, shards = with_rows(result, shards)
-    picture, drawn = PICTURES[what], style.figure()
-    if picture.rows and shards is not None and isinstance(result, PCAResult) and not knows_sites(result, len(shards)):
+    picture, drawn = PICTURES[what], style.new_figure()
+    if (
+        picture.rows
+        and shards is not None
+        and isinstance(result, PCAResult)
+        and not can_score_sites(result, len(shards))
+    ):
         raise ConfigError(
             "Rows can be scored only with their site's local results, but this result does not have them for all "
             "sites. Draw the picture from the result of simulate, before it is saved."

@@ -37,9 +37,12 @@ def spe_against_t2(scored: Mapping[Any, RowScores], limits: Limits, path: str | 
         If matplotlib is not installed.
     """
     style.suffix(path)
-    figure = style.figure(_SIZE)
+    figure = style.new_figure(_SIZE)
     ax = figure.subplots()
-    points = {site: np.column_stack([_clip(s.t2, limits.t2), _clip(s.spe, limits.spe)]) for site, s in scored.items()}
+    points = {
+        site: np.column_stack([_clip_to_limit(s.t2, limits.t2), _clip_to_limit(s.spe, limits.spe)])
+        for site, s in scored.items()
+    }
     beyond = {site: s.beyond(limits) for site, s in scored.items()}
     near = [points[site][~far] for site, far in beyond.items()]
     _draw_rows_within(ax, np.concatenate(near))
@@ -54,7 +57,7 @@ def spe_against_t2(scored: Mapping[Any, RowScores], limits: Limits, path: str | 
         along(limit, color=style.INK, lw=1.0, ls="--", zorder=2)
     ax.set(xscale="log", yscale="log")
     count = sum(int(rows.sum()) for rows in beyond.values())
-    style.tidy(
+    style.label_axes(
         ax,
         f"{count:,} of {labels.count(sum(map(len, beyond.values())), 'row')} beyond a limit",
         "T² (within the components)",
@@ -73,5 +76,5 @@ def _draw_rows_within(ax: style.Axes, points: Any) -> None:
     ax.scatter(x, y, s=8, lw=0, alpha=0.7, c=style.BAR, rasterized=many, zorder=1)
 
 
-def _clip(values: Any, limit: float) -> Any:
+def _clip_to_limit(values: Any, limit: float) -> Any:
     return np.maximum(values, _LOWEST * limit)

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 from flower_pca.analysis import groups
 from flower_pca.plots import course, scores, variances
 from flower_pca.results.pca import PCAResult
-from flower_pca.results.site import knows_sites
+from flower_pca.results.site import can_score_sites
 from flower_pca.results.steps import TrackingResult
 
 Result: TypeAlias = PCAResult | TrackingResult
@@ -26,7 +26,7 @@ class Requirement:
 
 
 ROWS: Final = Requirement(
-    lambda result, shards: shards is not None and knows_sites(result, len(shards)),
+    lambda result, shards: shards is not None and can_score_sites(result, len(shards)),
     "needs the rows of the clients",
     "Add shards=[...].",
 )
@@ -37,7 +37,7 @@ WHOLE: Final = Requirement(
     'Add shards=[...]. After a run with partitioned_by="columns", draw "scores" instead.',
 )
 SCORES: Final = replace(
-    ROWS, met=lambda result, shards: ROWS.met(result, shards) or scores.own_scores(result) is not None
+    ROWS, met=lambda result, shards: ROWS.met(result, shards) or scores.scores_in_result(result) is not None
 )
 PARTS: Final = Requirement(
     lambda result, shards: shards is not None or bool(result.local),
@@ -46,7 +46,7 @@ PARTS: Final = Requirement(
 )
 TAKEN: Final = replace(PARTS, met=lambda result, shards: PARTS.met(result, shards) or result.clients_ is not None)
 SPACES: Final = Requirement(
-    lambda result, shards: len(groups.spaces(result)[0]) > 1,
+    lambda result, shards: len(groups.local_bases(result)[0]) > 1,
     "needs the local components of at least two clients",
     "Draw the picture from the result of a simulation, before the result is saved.",
 )
@@ -56,7 +56,7 @@ SHARES: Final = Requirement(
     "Draw the picture from the result of a simulation, and add shards=[...].",
 )
 COURSE: Final = Requirement(
-    lambda result, shards: course.iterates(result.history) or result.residuals_ is not None,
+    lambda result, shards: course.has_curve(result.history) or result.residuals_ is not None,
     "needs a run that iterates, or an algorithm that computes the PCA of all rows",
     'Draw "bytes" instead.',
 )
@@ -70,7 +70,7 @@ APART: Final = replace(
 )
 BY_COLUMN: Final = Requirement(
     lambda result, shards: (
-        ROWS.met(result, shards) and result.n_components_ > 1 and bool(scores.columns_beside(result, shards or ()))
+        ROWS.met(result, shards) and result.n_components_ > 1 and bool(scores.coloring_columns(result, shards or ()))
     ),
     "needs the rows of the clients, with a column of explain, adjust or keep",
     'Run again with explain="age", for example, and add shards=[...] with this column.',
@@ -81,7 +81,7 @@ EXPLAINED: Final = Requirement(
     'Run again with explain="age", for example.',
 )
 MANY: Final = Requirement(
-    lambda result, shards: result.n_features_in_ > 0 and not variances.enough(result),
+    lambda result, shards: result.n_features_in_ > 0 and not variances.has_room_for_bars(result),
     'is drawn only if there are too many weights for "loadings"',
     'Draw "loadings".',
 )

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.analysis.groups import distances, embed, shares, spaces
+from flower_pca.analysis.groups import distances, embed, local_bases, shares
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.labels import client_name
 from flower_pca.base.linalg import Array
@@ -45,7 +45,7 @@ def client_map(
             raise ConfigError(
                 f"{what} has {len(given)} entries, but there are {len(rho)} clients. Give one entry for each client."
             )
-    figure = style.figure((11.0, 4.6))
+    figure = style.new_figure((11.0, 4.6))
     left, right = figure.subplots(1, 2, width_ratios=(1.0, 1.25))
     points = np.zeros((len(rho), 2))
     group, word = np.zeros(len(rho), dtype=int), "client"
@@ -58,12 +58,12 @@ def client_map(
     return style.save(figure, path)
 
 
-def between(drawn: style.Figure, result: PersonalResult) -> None:
+def distance_matrix(fig: style.Figure, result: PersonalResult) -> None:
     """Draw the distances between the own components of all pairs of clients."""
-    keys, own = spaces(result)
-    ax = drawn.subplots()
+    keys, own = local_bases(result)
+    ax = fig.subplots()
     _draw_matrix(ax, distances(own), np.arange(len(own)), "client")
-    names = _names(result, keys)
+    names = _names_in_picture(result, keys)
     if len(own) <= clients.NAMED:
         style.name_ticks(ax, names)
         style.name_ticks(ax, names, axis="x")
@@ -76,82 +76,82 @@ def between(drawn: style.Figure, result: PersonalResult) -> None:
     ax.set(xlabel="", ylabel="", xlim=(-0.5, end), ylim=(end, -0.5))
 
 
-def plane(drawn: style.Figure, result: PersonalResult) -> None:
+def distance_plane(fig: style.Figure, result: PersonalResult) -> None:
     """Draw the clients as points whose distances approximate the distances between their own components."""
-    keys, own = spaces(result)
+    keys, own = local_bases(result)
     points = embed(distances(own), dimensions=2)
-    _draw_plane(drawn.subplots(), points, _names(result, keys), np.zeros(len(own), dtype=int))
+    _draw_plane(fig.subplots(), points, _names_in_picture(result, keys), np.zeros(len(own), dtype=int))
 
 
-def own_first(drawn: style.Figure, result: PersonalResult) -> None:
+def first_local_weights(fig: style.Figure, result: PersonalResult) -> None:
     """Draw the weights of each client's first own component, with zeros for a client without own components."""
-    keys, own = spaces(result)
-    style.draw(
-        drawn,
+    keys, own = local_bases(result)
+    style.draw_heat_map(
+        fig,
         np.stack([rows[0] if len(rows) else np.zeros(result.n_features_in_) for rows in own]),
         columns=result.feature_names_in_,
-        others=_names(result, keys),
+        others=_names_in_picture(result, keys),
         title="First own component",
         label="weight",
         kind="signed",
     )
 
 
-def errors(drawn: style.Figure, result: PersonalResult, shards: Sequence[Any]) -> None:
+def errors_with_local(fig: style.Figure, result: PersonalResult, shards: Sequence[Any]) -> None:
     """Draw the reconstruction error of each client, with and without the client's own components."""
     found = shares(result, shards)
     assert found is not None
-    clients.pairs(
-        drawn,
+    clients.draw_bar_pairs(
+        fig,
         {"with own components": found.rest, "shared components only": found.without},
-        clients.names_of(result, found.clients),
+        clients.client_names(result, found.clients),
         title="Reconstruction error",
         words="mean squared error of a row",
     )
 
 
-def split(drawn: style.Figure, result: PersonalResult, shards: Sequence[Any]) -> None:
+def split_of_rows(fig: style.Figure, result: PersonalResult, shards: Sequence[Any]) -> None:
     """Draw the shares of the mean square of each client's rows in the shared part, the own part and the rest."""
     found = shares(result, shards)
     assert found is not None
     parts = {"shared": found.shared, "own": found.own, "rest": found.rest}
     whole = np.maximum(sum(parts.values()), np.finfo(float).tiny)
-    count, names = len(found.clients), clients.names_of(result, found.clients)
+    count, names = len(found.clients), clients.client_names(result, found.clients)
     tall = max(2.4, 1.5 + 0.26 * count)
-    ax, bar, side = clients.start(drawn, names, tall=tall)
+    ax, bar, side = clients.empty_bar_axes(fig, names, tall=tall)
     before, thick = np.zeros(count), {"x": 0.66, "y": 0.9}[side]
     for (word, part), color in zip(parts.items(), (style.PLUS, style.COLORS[5], style.FAINT), strict=True):
         bar(range(count), part / whole, thick, before, color=color, label=word)
         before = before + part / whole
-    clients.tidy(ax, count, names, title="What rows consist of", words="share of the mean square of a row")
-    style.percent(ax, axis=side)
+    clients.label_bar_axes(ax, count, names, title="What rows consist of", words="share of the mean square of a row")
+    style.show_percent(ax, axis=side)
     ax.set(**{f"{side}lim": (0.0, 1.0)})
-    style.key(drawn, ncols=3)
+    style.legend_below(fig, ncols=3)
 
 
-def _names(result: PersonalResult, keys: Sequence[str | int]) -> list[str]:
+def _names_in_picture(result: PersonalResult, keys: Sequence[str | int]) -> list[str]:
     return [key if isinstance(key, str) else client_name(result.site_names, key) for key in keys]
 
 
 def _draw_matrix(ax: style.Axes, rho: Array, order: Array, words: str) -> None:
     ordered = rho[np.ix_(order, order)]
-    image = ax.imshow(ordered, cmap=style.scale("share"), vmin=0.0, vmax=1.0, interpolation="nearest")
-    style.tidy(ax, "Distance of own components", words, "client", grid="")
-    ax.xaxis.set_major_locator(style.integers())
-    ax.yaxis.set_major_locator(style.integers())
+    image = ax.imshow(ordered, cmap=style.color_map("share"), vmin=0.0, vmax=1.0, interpolation="nearest")
+    style.label_axes(ax, "Distance of own components", words, "client", grid="")
+    ax.xaxis.set_major_locator(style.integer_locator())
+    ax.yaxis.set_major_locator(style.integer_locator())
     style.colorbar(ax, image, "0 alike, 1 at right angles")
 
 
 def _draw_plane(ax: style.Axes, points: Array, names: Sequence[str], group: Array) -> None:
-    colors = style.curves(int(group.max(initial=0)) + 1)
+    colors = style.curve_colors(int(group.max(initial=0)) + 1)
     of_group = [colors[g] for g in group]
     ax.scatter(points[:, 0], points[:, 1], c=of_group, s=34, edgecolors=style.WHITE)
-    for word, place in zip(map(style.name_of, names), points, strict=False):
+    for word, place in zip(map(style.displayable_name, names), points, strict=False):
         mark = ax.annotate(word, place, xytext=(4, 4), textcoords="offset points", fontsize=8, color=style.INK)
-        mark.set_fontfamily(style.family(word))
+        mark.set_fontfamily(style.font_families(word))
     ax.set_aspect("equal", adjustable="datalim")
     ax.margins(0.16)
-    style.tidy(ax, "Clients in the plane", "by the distance of their own components", "", grid="both")
+    style.label_axes(ax, "Clients in the plane", "by the distance of their own components", "", grid="both")
 
 
 def pictures(parts: Sequence[Parts], path: str | os.PathLike[str], *, shape: tuple[int, int]) -> Path:
@@ -175,11 +175,11 @@ def pictures(parts: Sequence[Parts], path: str | os.PathLike[str], *, shape: tup
             f"Images of {shape[0]} x {shape[1]} pixels have {shape[0] * shape[1]} values, but the parts have {got}. "
             "Give the height and width of one image as shape."
         )
-    figure = style.figure((8.0, 2.0 * len(lines) + 0.3))
+    figure = style.new_figure((8.0, 2.0 * len(lines) + 0.3))
     for axes, line in zip(figure.subplots(len(lines), 4, squeeze=False), lines, strict=True):
         reach = float(np.abs(line).max()) or 1.0
         for ax, part in zip(axes, line.reshape(4, *shape), strict=True):
-            ax.imshow(part, cmap=style.scale("signed"), vmin=-reach, vmax=reach, interpolation="nearest")
+            ax.imshow(part, cmap=style.color_map("signed"), vmin=-reach, vmax=reach, interpolation="nearest")
             ax.set_axis_off()
     for ax, title in zip(figure.axes[:4], _COLUMNS, strict=True):
         ax.set_title(title, fontsize=10.5, color=style.INK)

@@ -4,7 +4,7 @@ A picture is drawn once, for a light page. An SVG picture has a style sheet for 
 WHITE by their dark counterparts. The colors of data do not change, because they are visible on light and dark pages.
 Color maps are transparent at zero, so that the page shows through.
 
-`draw` draws a heat map with a number for each column of the data and each component or client.
+`draw_heat_map` draws a heat map with a number for each column of the data and each component or client.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ def suffix(path: str | os.PathLike[str]) -> str:
     return ending
 
 
-def figure(size: tuple[float, float] = SINGLE) -> Figure:
+def new_figure(size: tuple[float, float] = SINGLE) -> Figure:
     """Return an empty figure of this size in inches."""
-    with errors.requires("matplotlib", "to draw"):
+    with errors.requiring("matplotlib", "to draw"):
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     empty = Figure(figsize=size, dpi=200, layout="constrained", facecolor=WHITE)
@@ -79,32 +79,32 @@ def figure(size: tuple[float, float] = SINGLE) -> Figure:
     return empty
 
 
-def write(drawn: Figure, file: IO[bytes], kind: str) -> None:
+def write(fig: Figure, file: IO[bytes], kind: str) -> None:
     """Write the figure to a file as "svg" or "png". The same figure always gives the same bytes."""
     import matplotlib
 
     settings: dict[Any, Any] = {"svg.hashsalt": "flower_pca", "svg.fonttype": "path"}
     with matplotlib.rc_context(settings):
-        if (layout := drawn.get_layout_engine()) is not None:
-            layout.execute(drawn)
+        if (layout := fig.get_layout_engine()) is not None:
+            layout.execute(fig)
             # The layout is finished. With the engine, savefig would draw everything again to compute the layout.
-            drawn.set_layout_engine(None)
+            fig.set_layout_engine(None)
         if kind != "svg":
-            drawn.savefig(file, format=kind)
+            fig.savefig(file, format=kind)
             return
         stream = io.BytesIO()
-        drawn.savefig(stream, format=kind, metadata={"Date": None})
+        fig.savefig(stream, format=kind, metadata={"Date": None})
         file.write(stream.getvalue().replace(b"</style>", f"\n{_DARK_STYLES}</style>".encode(), 1))
 
 
-def save(drawn: Figure, path: str | os.PathLike[str]) -> Path:
+def save(fig: Figure, path: str | os.PathLike[str]) -> Path:
     """Write the figure into an SVG or PNG file, and return its path. If writing fails, an old file is not changed."""
-    with files.replacing(path) as file:
-        write(drawn, file, suffix(path))
+    with files.replacing_file(path) as file:
+        write(fig, file, suffix(path))
     return Path(path)
 
 
-def tidy(ax: Axes, title: str, xlabel: str, ylabel: str, *, grid: Literal["x", "y", "both", ""] = "y") -> None:
+def label_axes(ax: Axes, title: str, xlabel: str, ylabel: str, *, grid: Literal["x", "y", "both", ""] = "y") -> None:
     """Set the title and the labels of axes, and draw a light grid."""
     ax.set_title(title, loc="left", fontsize=11, color=INK, pad=9)
     ax.set_xlabel(xlabel, fontsize=9.5, color=INK)
@@ -128,7 +128,7 @@ def log_curve(
     ax.semilogy(x, y, color=color, lw=width, ls=dash, marker="o", ms=size, clip_on=False, label=label or None)
 
 
-def events(ax: Axes, places: Any, word: str | None) -> None:
+def draw_events(ax: Axes, places: Any, word: str | None) -> None:
     """Draw a dashed vertical line at each place, with the label `word` on the first line."""
     for place in places:
         ax.axvline(place, color=FAINT, lw=1.0, ls=(0, (4, 3)), label=word)
@@ -151,10 +151,10 @@ def legend(ax: Axes) -> None:
     )
 
 
-def key(drawn: Figure, *, ncols: int = 2) -> None:
+def legend_below(fig: Figure, *, ncols: int = 2) -> None:
     """Draw a legend for curves with long names below the picture, where it covers no data."""
-    every = {word: mark for ax in drawn.axes for mark, word in zip(*ax.get_legend_handles_labels(), strict=True)}
-    drawn.legend(
+    every = {word: mark for ax in fig.axes for mark, word in zip(*ax.get_legend_handles_labels(), strict=True)}
+    fig.legend(
         list(every.values()),
         list(every),
         loc="outside lower center",
@@ -167,15 +167,15 @@ def key(drawn: Figure, *, ncols: int = 2) -> None:
     )
 
 
-def curves(count: int) -> list[Any]:
+def curve_colors(count: int) -> list[Any]:
     """Return `count` different colors for curves."""
     if count <= len(COLORS):
         return list(COLORS[:count])
-    return [tuple(color) for color in scale("course")(np.linspace(0.0, 1.0, count))]
+    return [tuple(color) for color in color_map("course")(np.linspace(0.0, 1.0, count))]
 
 
 @cache
-def scale(kind: Literal["signed", "share", "course"]) -> Colormap:
+def color_map(kind: Literal["signed", "share", "course"]) -> Colormap:
     """Return a color map for light and dark pages.
 
     "signed" is transparent in the middle, and "share" is transparent at zero. "course" is nowhere transparent.
@@ -191,7 +191,7 @@ def scale(kind: Literal["signed", "share", "course"]) -> Colormap:
     return LinearSegmentedColormap.from_list(kind, ends)
 
 
-def decades(ax: Axes, values: np.ndarray[Any, Any]) -> None:
+def limit_to_decades(ax: Axes, values: np.ndarray[Any, Any]) -> None:
     """Set the limits of the y axis to whole powers of ten around the values."""
     low = np.floor(np.log10(values.min()) - 0.1)
     high = np.ceil(np.log10(values.max()) + 0.1)
@@ -204,17 +204,17 @@ def number_ticks(
     """Set the limits and ticks of an axis with `count` marks. Label ticks with names if given, else with numbers."""
     ax.set(**{f"{axis}lim": (first - 0.65, first + count - 0.35)})
     if names:
-        places, words = thin(names)
+        places, words = thin_names(names)
         _write_ticks(ax, axis, [first + i for i in places], words, upright=axis == "x")
     elif count <= _MOST_LABELS:
         _axis_of(ax, axis).set_ticks(range(first, first + count))
     else:
-        _axis_of(ax, axis).set_major_locator(integers())
+        _axis_of(ax, axis).set_major_locator(integer_locator())
 
 
 def name_ticks(ax: Axes, names: Sequence[str], *, axis: Literal["x", "y"] = "y") -> None:
     """Label the marks at 0, 1 and so on with their names. On the y axis, the first mark is at the top."""
-    words = [name_of(name) for name in names]
+    words = [displayable_name(name) for name in names]
     upright = axis == "x" and max(map(len, words), default=0) > 3
     _write_ticks(ax, axis, range(len(words)), words, upright=upright)
     if axis == "y":
@@ -230,37 +230,37 @@ def _write_ticks(
     ax: Axes, axis: Literal["x", "y"], places: Sequence[int], words: Sequence[str], *, upright: bool
 ) -> None:
     """Set ticks with these texts, rotated by 90 degrees if `upright`, in fonts that have all letters of the texts."""
-    _axis_of(ax, axis).set_ticks(places, words, fontfamily=family("".join(words)))
+    _axis_of(ax, axis).set_ticks(places, words, fontfamily=font_families("".join(words)))
     if upright:
         ax.tick_params(axis=axis, labelrotation=90)
 
 
-def sized(count: int, few: float, many: float) -> float:
+def mark_size(count: int, few: float, many: float) -> float:
     """Return the size of marks: `few` if there are few marks next to each other, else `many`."""
     if count <= DENSE:
         return few
     return many
 
 
-def thin(names: Sequence[str]) -> tuple[list[int], list[str]]:
+def thin_names(names: Sequence[str]) -> tuple[list[int], list[str]]:
     """Return the positions and texts of at most 12 evenly spaced names."""
     places = list(range(0, len(names), -(-len(names) // _MOST_LABELS)))
-    return places, [name_of(names[i]) for i in places]
+    return places, [displayable_name(names[i]) for i in places]
 
 
-def name_of(name: str) -> str:
+def displayable_name(name: str) -> str:
     """Return a name for use in a picture: shortened, not parsed as a formula, and without letters that no font has."""
-    return legible(labels.shorten(name, _NAME)).replace("$", r"\$")
+    return with_known_letters(labels.shorten(name, _NAME)).replace("$", r"\$")
 
 
-def integers() -> Locator:
+def integer_locator() -> Locator:
     """Return a locator for ticks at round whole numbers."""
     from matplotlib.ticker import MaxNLocator
 
     return MaxNLocator(8, integer=True, steps=[1, 2, 5, 10])
 
 
-def percent(ax: Axes, *, axis: Literal["x", "y"] = "y") -> None:
+def show_percent(ax: Axes, *, axis: Literal["x", "y"] = "y") -> None:
     """Show shares along an axis as percentages."""
     _axis_of(ax, axis).set_major_formatter(lambda share, _: f"{100.0 * share:g}%")
 
@@ -278,22 +278,22 @@ def colorbar(ax: Axes, mappable: Any, label: str) -> Any:
 _FALLBACK_FONT: Final = "last resort"  # part of the name of a font that shows every letter as a box
 
 
-def legible(text: str) -> str:
+def with_known_letters(text: str) -> str:
     """Return the text with a question mark in place of each letter that no font on this machine has."""
-    drawable = (c if ord(c) in _letters() or _font(c) else "?" for c in text)
+    drawable = (c if ord(c) in _default_letters() or _font_with(c) else "?" for c in text)
     return "".join(drawable)
 
 
-def family(text: str) -> list[str]:
+def font_families(text: str) -> list[str]:
     """Return the names of the fonts that a text needs, with matplotlib's default fonts first."""
     import matplotlib
 
-    others = {_font(c) for c in text if ord(c) not in _letters()} - {None}
+    others = {_font_with(c) for c in text if ord(c) not in _default_letters()} - {None}
     return [*matplotlib.rcParams["font.family"], *sorted(name for name in others if name)]
 
 
 @cache
-def _font(letter: str) -> str | None:
+def _font_with(letter: str) -> str | None:
     """Return the name of a font that has this letter, preferably of normal weight, or None if no font has it."""
     from matplotlib.font_manager import fontManager, get_font
 
@@ -305,7 +305,7 @@ def _font(letter: str) -> str | None:
 
 
 @cache
-def _letters() -> frozenset[int]:
+def _default_letters() -> frozenset[int]:
     """Return the code points of the characters in matplotlib's default font."""
     from matplotlib.font_manager import FontProperties, findfont, get_font
 
@@ -316,8 +316,8 @@ _COLUMNS: Final = 40  # maximum number of columns that are labeled with names
 _OTHERS: Final = 30  # maximum number of components or clients in a heat map
 
 
-def draw(
-    drawn: Figure,
+def draw_heat_map(
+    fig: Figure,
     values: Array,
     *,
     columns: Array | None,
@@ -357,23 +357,23 @@ def draw(
         title = f"{title}, the first {len(shown)} of {len(values)}"
     reach = float(np.abs(shown).max()) or 1.0
     if d > _COLUMNS and columns is None:
-        ax = drawn.subplots()
+        ax = fig.subplots()
         image = _draw_across(ax, shown, others[: len(shown)], word)
     else:
         order = np.argsort(-np.abs(shown).max(axis=0), kind="stable")
         chosen = np.sort(order[:_COLUMNS])
         if len(chosen) < d:
             title = f"{title}: {len(chosen)} of {d:,} columns"
-        drawn.set_size_inches(SINGLE[0], max(SINGLE[1], 1.3 + 0.165 * len(chosen)))
-        ax = drawn.subplots()
+        fig.set_size_inches(SINGLE[0], max(SINGLE[1], 1.3 + 0.165 * len(chosen)))
+        ax = fig.subplots()
         names = labels.column_names(columns, d)
         words = [names[j] for j in chosen]
         image = _draw_down(ax, shown[:, chosen], words, others[: len(shown)], word)
-    image.set(cmap=scale(kind), clim=(-reach if kind == "signed" else 0.0, reach))
+    image.set(cmap=color_map(kind), clim=(-reach if kind == "signed" else 0.0, reach))
     ax.set_title(title, loc="left", fontsize=11, color=INK, pad=9)
     bar = colorbar(ax, image, label)
     if kind == "share":
-        percent(bar.ax)
+        show_percent(bar.ax)
 
 
 def _draw_across(ax: Axes, shown: Array, others: Sequence[str], word: str) -> Any:
@@ -384,13 +384,13 @@ def _draw_across(ax: Axes, shown: Array, others: Sequence[str], word: str) -> An
         interpolation="nearest" if d <= 400 else "antialiased",
         extent=(-0.5, d - 0.5, len(shown) + first - 0.5, first - 0.5),
     )
-    tidy(ax, "", "column", word, grid="")
-    ax.xaxis.set_major_locator(integers())
+    label_axes(ax, "", "column", word, grid="")
+    ax.xaxis.set_major_locator(integer_locator())
     if others:
         name_ticks(ax, others)
         ax.set_ylim(len(shown) - 0.5, -0.5)
     else:
-        ax.yaxis.set_major_locator(integers())
+        ax.yaxis.set_major_locator(integer_locator())
     return image
 
 
@@ -398,7 +398,7 @@ def _draw_down(ax: Axes, shown: Array, names: list[str], others: Sequence[str], 
     first = 0 if others else 1
     extent = (first - 0.5, len(shown) + first - 0.5, len(names) - 0.5, -0.5)
     image = ax.imshow(shown.T, interpolation="nearest", extent=extent, aspect="auto")
-    tidy(ax, "", word, "", grid="")
+    label_axes(ax, "", word, "", grid="")
     name_ticks(ax, names)
     ax.set_ylim(len(names) - 0.5, -0.5)
     ax.tick_params(axis="y", labelsize=8)

@@ -1,5 +1,5 @@
 """The report of a run, as one HTML file without external resources."""
 
-from flower_pca.report.page import pictures, write
+from flower_pca.report.page import pictures_as_html, write
 
-__all__ = ["pictures", "write"]
+__all__ = ["pictures_as_html", "write"]

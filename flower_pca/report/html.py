@@ -109,19 +109,19 @@ def paragraph(words: str, kind: str = "") -> str:
     return f"<p{attribute}>{escape(words, quote=False)}</p>\n"
 
 
-def figure(value: float | None, form: str, otherwise: str = "") -> str:
+def number_text(value: float | None, form: str, otherwise: str = "") -> str:
     """Return a number as text in the format `form`, or `otherwise` if the number is None."""
     if value is None:
         return otherwise
     return format(value, form)
 
 
-def remarks(found: Iterable[Remark], *tones: Tone) -> str:
+def remark_paragraphs(remarks: Iterable[Remark], *tones: Tone) -> str:
     """Return a paragraph for each remark with these tones, in a box of the tone's color unless the remark is plain."""
-    return "".join(paragraph(remark.words, _BOXES[remark.tone]) for remark in found if remark.tone in tones)
+    return "".join(paragraph(remark.words, _BOXES[remark.tone]) for remark in remarks if remark.tone in tones)
 
 
-def fold(title: str, *parts: str) -> str:
+def folded_section(title: str, *parts: str) -> str:
     """Return a section that is folded until the reader opens it. In print, the section is open."""
     return f"<details><summary>{escape(title)}</summary>\n{''.join(parts)}</details>\n"
 
@@ -133,13 +133,13 @@ def section(title: str, *parts: str) -> str:
     return ""
 
 
-def facts(found: Iterable[Fact]) -> str:
+def facts_table(facts: Iterable[Fact]) -> str:
     """Return the figures with their labels as HTML. Facts without a label are left out."""
-    lines = (f"<div><dt>{escape(f.words)}</dt><dd>{escape(f.text)}</dd></div>\n" for f in found if f.words)
+    lines = (f"<div><dt>{escape(f.words)}</dt><dd>{escape(f.text)}</dd></div>\n" for f in facts if f.words)
     return "<dl>\n" + "".join(lines) + "</dl>\n"
 
 
-def picture(name: str, svg: bytes, caption: str) -> str:
+def embedded_picture(name: str, svg: bytes, caption: str) -> str:
     """Return a figure with its caption as HTML, with the picture embedded in the page."""
     words = escape(caption)
     image = f'<img src="data:image/svg+xml;base64,{base64.b64encode(svg).decode()}" alt="{words}">'
@@ -159,10 +159,10 @@ def table(
         cells[SHOWN // 2 : -(SHOWN // 2)] = [gap]
     special = {**dict.fromkeys(words, ' class="text"'), long: ' class="text long"'}
     kinds = [special.get(j, "") for j in range(len(head))]
-    lines = [_line("th", kinds, map(escape, head)), *(_line("td", kinds, row) for row in cells)]
+    lines = [_table_row("th", kinds, map(escape, head)), *(_table_row("td", kinds, row) for row in cells)]
     body = "\n".join(lines)
     return f'<h2>{escape(title)}</h2>\n<div class="wide"><table>\n{body}\n</table></div>\n'
 
 
-def _line(tag: str, kinds: Sequence[str], cells: Iterable[str]) -> str:
+def _table_row(tag: str, kinds: Sequence[str], cells: Iterable[str]) -> str:
     return "<tr>" + "".join(f"<{tag}{k}>{cell}</{tag}>" for k, cell in zip(kinds, cells, strict=True)) + "</tr>"

@@ -61,7 +61,7 @@ class Live:
                 f"The live page is a web page, so its name must end in .html, but {self._path} does not. Name it "
                 "live.html."
             )
-        checks.parent("the live page", self._path)
+        checks.parent_exists("the live page", self._path)
         self._every, self._due = every, 0.0
         self._reloads = max(round(every), 1)
         self._newest: StepRecord | None = None
@@ -69,7 +69,7 @@ class Live:
 
     def __enter__(self) -> Self:
         try:
-            self._write("The run has started. No step is over yet.", self._reloads)
+            self._write_page("The run has started. No step is over yet.", self._reloads)
         except OSError as error:
             raise ConfigError(
                 f"The live page {self._path} cannot be written: {error.strerror}. Name another file."
@@ -83,7 +83,7 @@ class Live:
             self._alarms = [record.change, *self._alarms][:_ALARMS]
         began = time.monotonic()
         if began >= self._due:
-            self._write(f"The run continues. Step {record.step} is over.", self._reloads)
+            self._write_page(f"The run continues. Step {record.step} is over.", self._reloads)
             done = time.monotonic()
             self._due = done + max(self._every, _SHARE * (done - began))
 
@@ -91,7 +91,7 @@ class Live:
         """Update the page before a wait for rows, because the wait may be long."""
         newest = self._newest
         before = "No step is over yet." if newest is None else f"Step {newest.step} is over."
-        self._write(f"The run waits for rows. {before}", self._reloads)
+        self._write_page(f"The run waits for rows. {before}", self._reloads)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -99,22 +99,22 @@ class Live:
         # If the run ends in an error, for example because the disk is full, an error here would hide the first error.
         unwritable = () if error is None else (OSError,)
         with suppress(*unwritable):
-            self._write(_ending(self._newest, error), None, well=error is None)
+            self._write_page(_sentence_on_ending(self._newest, error), None, well=error is None)
 
-    def _write(self, words: str, reloads: int | None, *, well: bool = True) -> None:
+    def _write_page(self, words: str, reloads: int | None, *, well: bool = True) -> None:
         now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         again = "" if reloads is None else f" It is loaded again every {reloads} s."
         parts = [
             html.paragraph(words, "ended ok" if well else "ended"),
             html.paragraph(f"This page was written at {now}.{again}", "how"),
-            *([] if self._newest is None else _parts(self._newest, self._alarms)),
+            *([] if self._newest is None else _parts_of_page(self._newest, self._alarms)),
             f"<footer>flower_pca {__version__}</footer>\n",
         ]
-        with files.replacing(self._path, private=True) as file:
+        with files.replacing_file(self._path, private=True) as file:
             file.write(html.page(self._title, parts, reloads=reloads))
 
 
-class Watchers:
+class StepWatchers:
     """A callback for `on_step` that writes the file of events and the live page of a run, if they were requested.
 
     Parameters
@@ -142,7 +142,7 @@ class Watchers:
 
 
 @contextmanager
-def watching(*, events: Path | None, live: Path | None, title: str, resume: bool) -> Iterator[Watchers]:
+def watching(*, events: Path | None, live: Path | None, title: str, resume: bool) -> Iterator[StepWatchers]:
     """Yield a callback for `on_step` that writes the requested files. At the end, the page says how the run has ended.
 
     Parameters
@@ -158,10 +158,10 @@ def watching(*, events: Path | None, live: Path | None, title: str, resume: bool
     """
     log = None if events is None else Events(events, resume=resume)
     with nullcontext() if live is None else Live(live, title=title) as page:
-        yield Watchers(log, page)
+        yield StepWatchers(log, page)
 
 
-def _ending(newest: StepRecord | None, error: BaseException | None) -> str:
+def _sentence_on_ending(newest: StepRecord | None, error: BaseException | None) -> str:
     if error is None:
         if newest is None:
             return "The run has ended."
@@ -174,34 +174,39 @@ def _ending(newest: StepRecord | None, error: BaseException | None) -> str:
     return f"The run has ended {last}: {type(error).__name__}: {error}."
 
 
-def _parts(record: StepRecord, alarms: Sequence[str]) -> list[str]:
+def _parts_of_page(record: StepRecord, alarms: Sequence[str]) -> list[str]:
     """Return the parts of the page about the newest step and its clients, and a report on all kept steps."""
     result = record.result_so_far()
     summary = result.summary()
-    newest = [("rows of this step", f"{record.rows:,}"), *zip(_CLIENTS[2:4], _shares(record), strict=True)]
+    newest = [("rows of this step", f"{record.rows:,}"), *zip(_CLIENTS[2:4], _shares_as_texts(record), strict=True)]
     shown = {"statistic": ".3g", "level": ".3g", "subspace_change": ".1e", "residual": ".1e"}
-    newest += [(name, html.figure(getattr(record, name), form, "none")) for name, form in shown.items()]
+    newest += [(name, html.number_text(getattr(record, name), form, "none")) for name, form in shown.items()]
     return [
-        html.facts(Fact("", words, None, text) for words, text in newest),
+        html.facts_table(Fact("", words, None, text) for words, text in newest),
         html.section("Alarms", *(html.paragraph(words, "ended") for words in alarms)),
-        html.section("Pictures", page.pictures(result, None)),
-        _clients(record),
-        html.section("All steps", html.facts(summary.facts), html.paragraph(" ".join(summary.findings), "said")),
-        *pages.of_steps(result),
+        html.section("Pictures", page.pictures_as_html(result, None)),
+        _client_table(record),
+        html.section("All steps", html.facts_table(summary.facts), html.paragraph(" ".join(summary.findings), "said")),
+        *pages.tables_of_steps(result),
     ]
 
 
-def _clients(record: StepRecord) -> str:
+def _client_table(record: StepRecord) -> str:
     if not record.clients:
         return html.paragraph("The figures of single clients are not known, because only sums are seen.", "said")
     rows = [
-        [own.site or f"client {key}", f"{own.rows:,}", *_shares(own), html.figure(own.residual, ".1e", "none")]
+        [
+            own.site or f"client {key}",
+            f"{own.rows:,}",
+            *_shares_as_texts(own),
+            html.number_text(own.residual, ".1e", "none"),
+        ]
         # Clients without rows come first, because a long table shows its first and last rows.
         for key, own in sorted(record.clients.items(), key=lambda client: (client[1].rows > 0, client[0]))
     ]
     return html.table(f"Clients in step {record.step}", _CLIENTS, rows, words=[0])
 
 
-def _shares(of: StepRecord | ClientStep) -> list[str]:
+def _shares_as_texts(record: StepRecord | ClientStep) -> list[str]:
     """Return the shares of missing entries and of outliers, as texts."""
-    return [html.figure(share, ".2%", "none") for share in (of.missing_share, of.outlier_share)]
+    return [html.number_text(share, ".2%", "none") for share in (record.missing_share, record.outlier_share)]

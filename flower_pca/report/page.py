@@ -21,7 +21,7 @@ from flower_pca.report import html, pages
 from flower_pca.results.facts import Summary
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.robust import RobustResult
-from flower_pca.results.site import knows_sites
+from flower_pca.results.site import can_score_sites
 
 _COURSE: Final = ("convergence", "bytes")  # pictures about the course of the run, as opposed to its findings
 
@@ -56,38 +56,40 @@ def write(
         The path of the report.
     """
     shown, rows = plots.with_rows(result, shards)
-    if rows is not None and isinstance(shown, PCAResult) and not knows_sites(shown, len(rows)):
+    if rows is not None and isinstance(shown, PCAResult) and not can_score_sites(shown, len(rows)):
         rows = None
     if isinstance(shown, RobustResult) and rows is not None:
         shown = with_parts(shown, rows)  # The parts are computed once, for all tables and pictures.
     summary = result.summary()
-    every = _names(shown, rows)
+    every = _names_of_pictures(shown, rows)
     parts = [
-        html.remarks(summary.remarks, "bad"),
+        html.remark_paragraphs(summary.remarks, "bad"),
         html.paragraph(" ".join(summary.findings), "lead"),
-        html.remarks(summary.remarks, "warn"),
-        *pages.words(shown, rows),
-        pages.named_sites(result),
-        html.section("What was found", pictures(shown, rows, [what for what in every if what not in _COURSE])),
-        html.facts(fact for fact in summary.facts if not fact.run),
-        *pages.of(shown, rows),
-        *pages.of_rotation(rotation),
-        html.fold("How the run went", *_course(result, summary, rows, [what for what in every if what in _COURSE])),
+        html.remark_paragraphs(summary.remarks, "warn"),
+        *pages.paragraphs_of_kind(shown, rows),
+        pages.paragraph_of_sites(result),
+        html.section("What was found", pictures_as_html(shown, rows, [what for what in every if what not in _COURSE])),
+        html.facts_table(fact for fact in summary.facts if not fact.run),
+        *pages.tables_of_result(shown, rows),
+        *pages.tables_of_rotation(rotation),
+        html.folded_section(
+            "How the run went", *_parts_about_run(result, summary, rows, [what for what in every if what in _COURSE])
+        ),
         f"<footer>flower_pca {__version__} &middot; {result.algorithm} &middot; seed {result.seed}</footer>\n",
     ]
-    with files.replacing(path, private=True) as file:  # The file shows scores of rows.
+    with files.replacing_file(path, private=True) as file:  # The file shows scores of rows.
         file.write(html.page(title, parts))
     return Path(path)
 
 
-def _names(result: plots.Result, shards: Sequence[Any] | None) -> list[str]:
+def _names_of_pictures(result: plots.Result, shards: Sequence[Any] | None) -> list[str]:
     """Return the names of the pictures in the report of this result, or [] without matplotlib."""
     if errors.is_installed("matplotlib"):
-        return list(plots.telling(result, shards))
+        return list(plots.pictures_for_report(result, shards))
     return []
 
 
-def pictures(result: plots.Result, shards: Sequence[Any] | None, chosen: Sequence[str] | None = None) -> str:
+def pictures_as_html(result: plots.Result, shards: Sequence[Any] | None, chosen: Sequence[str] | None = None) -> str:
     """Return the chosen pictures as HTML, or all pictures of a report if `chosen` is None. Return "" for no pictures.
 
     Without matplotlib, return a paragraph that explains how to install it.
@@ -95,24 +97,28 @@ def pictures(result: plots.Result, shards: Sequence[Any] | None, chosen: Sequenc
     if not errors.is_installed("matplotlib"):
         return html.paragraph(str(errors.not_installed("matplotlib", "to draw")), "how")
     if chosen is None:
-        chosen = _names(result, shards)
+        chosen = _names_of_pictures(result, shards)
     drawn = []
     for what in chosen:
         stream = io.BytesIO()
         style.write(plots.figure(result, what, shards=shards), stream, "svg")
-        drawn.append(html.picture(what, stream.getvalue(), plots.PICTURES[what].words(result)))
+        drawn.append(html.embedded_picture(what, stream.getvalue(), plots.PICTURES[what].words(result)))
     if drawn:
         return f'<div class="pictures">\n{"".join(drawn)}</div>\n'
     return ""
 
 
-def _course(result: plots.Result, summary: Summary, shards: Sequence[Any] | None, chosen: Sequence[str]) -> list[str]:
+def _parts_about_run(
+    result: plots.Result, summary: Summary, shards: Sequence[Any] | None, chosen: Sequence[str]
+) -> list[str]:
     """Return the parts about the run: why it ended, its automatic choices, its messages, and clients left out."""
     return [
         html.paragraph(summary.title, "how"),
-        html.remarks(summary.remarks, "good", "plain"),
-        html.facts(fact for fact in summary.facts if fact.run),
-        pictures(result, shards, chosen) if chosen else "",
-        pages.messages(result.history),
-        pages.failures(result.history, {key: out.name for key, out in result.left_out.items()} | {**result.site_names}),
+        html.remark_paragraphs(summary.remarks, "good", "plain"),
+        html.facts_table(fact for fact in summary.facts if fact.run),
+        pictures_as_html(result, shards, chosen) if chosen else "",
+        pages.table_of_messages(result.history),
+        pages.tables_of_failures(
+            result.history, {key: out.name for key, out in result.left_out.items()} | {**result.site_names}
+        ),
     ]

@@ -70,19 +70,19 @@ def robust_tables(result: RobustResult, shards: Sequence[Any] | None) -> list[st
         return [*_table_by_client(result), _table_of_columns(result)]
     head = ["client", "rows", "entries taken out", "size of an entry, low-rank part", "sparse part"]
     taken = dict(zip(known.clients, known.by_client, strict=True))
-    taken |= {key: share for key, (_, share, _) in _by_key(result).items()}
+    taken |= {key: share for key, (_, share, _) in _figures_by_key(result).items()}
     rows = [
         [labels.client_name(result.site_names, key), f"{n:,}", f"{taken[key]:.2%}", f"{low:.4g}", f"{sparse:.4g}"]
         for key, n, low, sparse in zip(known.clients, known.rows, known.low_rank, known.sparse, strict=True)
     ]
     if shards is not None:
         head.append("mean squared error of a row, far entries included")
-        errors = clients.errors_of(result, shards)
+        errors = clients.errors_by_client(result, shards)
         rows = [[*row, f"{errors[key]:.4g}"] for row, key in zip(rows, known.clients, strict=True)]
     return [html.table("Clients: what was taken out", head, rows, words=[0]), _table_of_columns(result)]
 
 
-def _by_key(result: RobustResult) -> dict[int, Array]:
+def _figures_by_key(result: RobustResult) -> dict[int, Array]:
     """Return each client's number of rows, share of removed entries and share of outliers, by key.
 
     Return {} if the server has seen only sums.
@@ -96,7 +96,7 @@ def _table_by_client(result: RobustResult) -> list[str]:
     """Return a table of the shares that clients have reported, or no table if the server has seen only sums."""
     rows = [
         [labels.client_name(result.site_names, key), f"{int(n):,}", f"{taken:.2%}", f"{far:.2%}"]
-        for key, (n, taken, far) in _by_key(result).items()
+        for key, (n, taken, far) in _figures_by_key(result).items()
     ]
     if not rows:
         return []
@@ -104,10 +104,10 @@ def _table_by_client(result: RobustResult) -> list[str]:
 
 
 def _table_of_columns(result: RobustResult) -> str:
-    names, taken = facts.names_of(result), result.removed_share_
+    names, taken = facts.column_names(result), result.removed_share_
     order = np.argsort(-taken, kind="stable")[: html.SHOWN]
     rows = [[names[j], f"{taken[j]:.2%}", f"{result.outlier_share_by_column_[j]:.2%}"] for j in order]
-    title = facts.heading("Columns: what was taken out", len(order), len(taken), "with most")
+    title = facts.title_with_count("Columns: what was taken out", len(order), len(taken), "with most")
     return html.table(title, ["column", *_TAKEN], rows, words=[0])
 
 
@@ -115,7 +115,7 @@ def personal_words(result: PersonalResult) -> list[str]:
     """Return a paragraph on the numbers of shared and own components, and on whether they can be separated (theta)."""
     said = [
         f"All clients share {_count_with_verb(result.n_components_, 'component')}. In addition, each client has "
-        f"{result.own_in_words} of its own."
+        f"{result.local_count_in_words} of its own."
     ]
     if result.local_components:
         if np.isnan(result.theta_):
@@ -138,11 +138,11 @@ def personal_tables(result: PersonalResult, shards: Sequence[Any] | None) -> lis
     keys = sorted(key for key in result.local if OWN in result.local[key])
     if not keys:
         return []
-    known, names, head = shares(result, shards), facts.names_of(result), ["client"]
+    known, names, head = shares(result, shards), facts.column_names(result), ["client"]
     lines = [[labels.client_name(result.site_names, key)] for key in keys]
     if shards is not None and known is not None:
         head += ["rows", "error, shared only", "error, with own"]
-        sizes = clients.rows(shards)
+        sizes = clients.row_counts(shards)
         figures = {key: [f"{sizes[key]:,}", f"{a:.4g}", f"{b:.4g}"] for key, a, b in
                    zip(known.clients, known.without, known.rest, strict=True)}  # fmt: skip
         lines = [line + figures[key] for line, key in zip(lines, keys, strict=True)]
@@ -150,7 +150,7 @@ def personal_tables(result: PersonalResult, shards: Sequence[Any] | None) -> lis
     for line, key in zip(lines, keys, strict=True):
         own = result.local[key]
         variances = ", ".join(f"{v:.3g}" for v in own["variances"][:4]) + (", ..." if len(own["variances"]) > 4 else "")
-        line += [variances, labels.in_words(own[OWN][0], names) if len(own[OWN]) else ""]
+        line += [variances, labels.weights_in_words(own[OWN][0], names) if len(own[OWN]) else ""]
     words = [0, len(head) - 2, len(head) - 1]
     return [html.table("Clients: what is their own", head, lines, words=words)]
 
@@ -170,7 +170,7 @@ _SITES: Final = 12  # maximum number of clients that a sentence names
 _ROWS: Final = 10  # maximum number of unusual rows that are listed
 
 
-def words(result: Result, shards: Shards) -> list[str]:
+def paragraphs_of_kind(result: Result, shards: Shards) -> list[str]:
     """Return the paragraphs that only this kind of result has, in addition to the findings of all results."""
     if isinstance(result, RobustResult):
         return robust_words(result, shards)
@@ -181,20 +181,20 @@ def words(result: Result, shards: Shards) -> list[str]:
     return []
 
 
-def of(result: Result, shards: Shards) -> list[str]:
+def tables_of_result(result: Result, shards: Shards) -> list[str]:
     """Return the tables of the components and the clients, or the tables of a tracking run."""
     if isinstance(result, TrackingResult):
-        return of_steps(result)
+        return tables_of_steps(result)
     heads, lines = result.summary().components
     return [html.table("Components", heads, lines, words=[len(heads) - 1]), *_tables_of_clients(result, shards)]
 
 
-def of_rotation(rotation: Rotation | None) -> list[str]:
+def tables_of_rotation(rotation: Rotation | None) -> list[str]:
     """Return tables of the rotated components and of their loadings for all columns, or [] without a rotation."""
     if rotation is None:
         return []
-    heads, lines = rotation.listing()
-    columns, loadings = rotation.every()
+    heads, lines = rotation.axes_table()
+    columns, loadings = rotation.all_loadings()
     return [
         html.table("Rotated components", heads, lines, words=[0, len(heads) - 1]),
         html.paragraph(rotation.words, "how"),
@@ -202,7 +202,7 @@ def of_rotation(rotation: Rotation | None) -> list[str]:
     ]
 
 
-def of_steps(result: TrackingResult) -> list[str]:
+def tables_of_steps(result: TrackingResult) -> list[str]:
     """Return tables of the basis of the last step and of all kept steps."""
     heads, basis = result.summary().components
     changes = set(result.changes_.tolist())
@@ -219,7 +219,7 @@ def of_steps(result: TrackingResult) -> list[str]:
     ]
 
 
-def named_sites(result: Result) -> str:
+def paragraph_of_sites(result: Result) -> str:
     """Return a paragraph with the names of the clients, or "" if clients have no names."""
     names = [name for _, name in sorted(result.site_names.items())]
     if len(names) > _SITES:
@@ -229,16 +229,16 @@ def named_sites(result: Result) -> str:
     return ""
 
 
-def messages(history: History) -> str:
+def table_of_messages(history: History) -> str:
     """Return a table with a line for each message."""
     rows = [
         [
             f"{record.number + 1}",
             record.stage,
-            html.figure(record.metrics.get("error"), ".1e"),
+            html.number_text(record.metrics.get("error"), ".1e"),
             f"{record.answered:,}/{record.asked:,}",
-            labels.size(record.bytes_up),
-            labels.size(record.bytes_down),
+            labels.bytes_in_words(record.bytes_up),
+            labels.bytes_in_words(record.bytes_down),
             f"{record.seconds:.2g}",
         ]
         for record in history
@@ -247,7 +247,7 @@ def messages(history: History) -> str:
     return html.table("Messages", head, rows, words=[1])
 
 
-def failures(history: History, names: Mapping[int, str]) -> str:
+def tables_of_failures(history: History, names: Mapping[int, str]) -> str:
     """Return a table of clients that failed to answer, and a table of clients with a note on their answer, or ""."""
     left = [(record, node, why) for record in history for node, why in record.failures.items()]
     strayed = [(record, node, why) for record in history for node, why in record.notes.items()]
@@ -256,9 +256,9 @@ def failures(history: History, names: Mapping[int, str]) -> str:
     )
 
 
-def _table_of_reasons(title: str, found: list[tuple[Round, str, str]], names: Mapping[int, str]) -> str:
+def _table_of_reasons(title: str, reasons: list[tuple[Round, str, str]], names: Mapping[int, str]) -> str:
     called = {str(key): name for key, name in names.items()}
-    rows = [[f"{record.number + 1}", called.get(node, node), why] for record, node, why in found]
+    rows = [[f"{record.number + 1}", called.get(node, node), why] for record, node, why in reasons]
     if rows:
         return html.table(title, ["message", "client", "why"], rows, words=[1], long=2)
     return ""
@@ -272,12 +272,12 @@ def _tables_of_clients(result: PCAResult, shards: Shards) -> list[str]:
         return personal_tables(result, shards)
     if shards is None:
         return []
-    errors, sizes = clients.errors_of(result, shards), clients.rows(shards)
+    errors, sizes = clients.errors_by_client(result, shards), clients.row_counts(shards)
     order = np.arange(len(errors))
     if len(errors) > html.SHOWN:
         order = np.argsort(-errors, kind="stable")[: html.SHOWN]
     rows = [[labels.client_name(result.site_names, int(i)), f"{sizes[i]:,}", f"{errors[i]:.4g}"] for i in order]
-    title = facts.heading("Clients", len(order), len(errors), "with the largest error")
+    title = facts.title_with_count("Clients", len(order), len(errors), "with the largest error")
     table = html.table(title, ["client", "rows", "mean squared error of a row"], rows, words=[0])
     if result.privacy is not None:
         return [table + html.paragraph(_WITHOUT_NOISE)]
@@ -291,8 +291,8 @@ def _table_of_means(result: PCAResult, shards: Sequence[Any]) -> str:
 
     If there are many clients, only the clients with the most unusual means are shown.
     """
-    found = sites.of(result, shards)
-    names, chosen = facts.names_of(result), found.striking[:_COLUMNS]
+    found = sites.compare_sites(result, shards)
+    names, chosen = facts.column_names(result), found.striking[:_COLUMNS]
     order = found.order[: html.SHOWN]
     rows = [
         [
@@ -303,13 +303,13 @@ def _table_of_means(result: PCAResult, shards: Sequence[Any]) -> str:
     ]
     every = [f"{found.mean[j]:.4g} ± {found.deviation[j]:.2g}" for j in chosen]
     head = ["client", *(labels.shorten(names[j], 24) for j in chosen)]
-    title = facts.heading("Means and spreads", len(order), len(found.order), "furthest off")
+    title = facts.title_with_count("Means and spreads", len(order), len(found.order), "furthest off")
     return html.table(title, head, [["all rows", *every], *rows], words=[0])
 
 
 def _most_unusual_rows(result: PCAResult, shards: Sequence[Any]) -> str:
     """Return the rows farthest beyond the 99 % limits as a table with their main columns, or "" without limits."""
-    found = sites.furthest(result, shards)
+    found = sites.most_unusual_rows(result, shards)
     if found is None:
         return ""
     lines = [

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from flower_pca.base.labels import clean
+from flower_pca.base.labels import clean_name
 from flower_pca.base.linalg import Array
 
 
-def write(
+def write_to_anndata(
     adata: Any,
     key: str,
     *,
@@ -22,8 +22,8 @@ def write(
     params: Mapping[str, Any],
 ) -> None:
     """Fill obsm, varm and uns as scanpy.pp.pca does. Genes that the run left out get zero loadings."""
-    genes = {clean(str(name)): j for j, name in enumerate(adata.var_names)}
-    places = np.arange(len(genes)) if names is None else np.array([genes[clean(str(name))] for name in names])
+    genes = {clean_name(str(name)): j for j, name in enumerate(adata.var_names)}
+    places = np.arange(len(genes)) if names is None else np.array([genes[clean_name(str(name))] for name in names])
     loadings = np.zeros((len(genes), len(components)))
     loadings[places] = components.T
     selected = len(places) < len(genes)

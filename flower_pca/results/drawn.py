@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 
-def draw(result: Any, what: str, path: str | os.PathLike[str], *, shards: Any = None) -> Path:
+def draw_result(result: Any, what: str, path: str | os.PathLike[str], *, shards: Any = None) -> Path:
     """Draw a picture of a result into a file, and return its path. See `flower_pca.plots.draw`."""
     from flower_pca import plots
 

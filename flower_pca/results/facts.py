@@ -84,12 +84,12 @@ class Summary:
     components: Listing
 
     def __str__(self) -> str:
-        table, others = labels.in_columns(*self.components), self.of_tone("warn", "good", "plain")
+        table, others = labels.text_table(*self.components), self.of_tone("warn", "good", "plain")
         return "\n".join([self.title, *self.of_tone("bad"), *self.findings, table, *others])
 
     def of_tone(self, *tones: Tone) -> list[str]:
         """Return the texts of the remarks with these tones."""
-        return [remark.words for remark in of_kind(self.remarks, *tones)]
+        return [remark.words for remark in with_tones(self.remarks, *tones)]
 
 
 class AnyResult(Protocol):
@@ -99,19 +99,19 @@ class AnyResult(Protocol):
         """Return a description of the result in sentences, figures and a table."""
 
 
-def plain(key: str, value: Any) -> Fact:
+def json_only_fact(key: str, value: Any) -> Fact:
     """Return a fact that appears only in JSON, not in texts for readers."""
     return Fact(key, "", value, "")
 
 
-def of_status(status: Status) -> list[Remark]:
+def remarks_on_status(status: Status) -> list[Remark]:
     """Return remarks on how a run ended: its failure, or warnings about its result followed by its success."""
     if not status.ok:
         kind = status.outcome.value.replace("_", " ")
         return [Remark(Sentence(f"The run has not reached its goal ({kind}): {marks_of(status.words)}."), "bad")]
     words, *doubts = marks_of(status.words).split("; ")
-    warnings = [Remark(_sentence(doubt), "warn") for doubt in doubts]
-    return [*warnings, Remark(_sentence(words), "good")]
+    warnings = [Remark(_as_sentence(doubt), "warn") for doubt in doubts]
+    return [*warnings, Remark(_as_sentence(words), "good")]
 
 
 _ENDS: Final = {
@@ -122,44 +122,44 @@ _ENDS: Final = {
 }
 
 
-def ending(status: Status, rounds: int, left_out: Mapping[int, LeftOut]) -> str:
-    """Describe in a few words how a run ended: "converged after 2 rounds". `of_status` returns the warnings."""
+def ending_in_words(status: Status, rounds: int, left_out: Mapping[int, LeftOut]) -> str:
+    """Describe in a few words how a run ended: "converged after 2 rounds". `remarks_on_status` returns the warnings."""
     ended = _ENDS.get(status.outcome, status.outcome.value.replace("_", " "))
-    without = f", without {labels.series([out.name for out in left_out.values()])}" if left_out else ""
+    without = f", without {labels.join_with_and([out.name for out in left_out.values()])}" if left_out else ""
     return f"{ended} after {labels.count(rounds, 'round')}{without}"
 
 
-def of_left_out(left_out: Mapping[int, LeftOut]) -> list[Remark]:
+def remarks_on_left_out(left_out: Mapping[int, LeftOut]) -> list[Remark]:
     """Return a warning about the sites that were left out, so that no reader assumes that their rows are included."""
     return [Remark(words, "warn")] if (words := left_out_in_words(left_out)) else []
 
 
-def of_messages(history: History) -> list[Fact]:
+def facts_on_messages(history: History) -> list[Fact]:
     """Return the number and the size of the messages of a run."""
     return [
         Fact("messages", "messages", history.count, f"{history.count:,}", run=True),
-        Fact("bytes_up", "sent by clients", history.bytes_up, labels.size(history.bytes_up), run=True),
-        Fact("bytes_down", "sent to clients", history.bytes_down, labels.size(history.bytes_down), run=True),
+        Fact("bytes_up", "sent by clients", history.bytes_up, labels.bytes_in_words(history.bytes_up), run=True),
+        Fact("bytes_down", "sent to clients", history.bytes_down, labels.bytes_in_words(history.bytes_down), run=True),
         Fact("seconds", "time", float(history.seconds), f"{history.seconds:.3g} s", run=True),
     ]
 
 
-def of_answers(*, masked: bool) -> Fact:
+def fact_on_answers(*, masked: bool) -> Fact:
     """Return a figure that shows readers whether the server has seen individual clients' answers or only sums."""
     text = "seen in sums only" if masked else "seen by the server"
     return Fact("", "answers of a client", None, text, run=True)
 
 
-def clients(history: History) -> int:
+def number_of_clients(history: History) -> int:
     """Return the number of clients, which is the largest number of answers to one message."""
     return max((record.answered for record in history), default=0)
 
 
-def columns_of(weights: Array, names: Sequence[str]) -> str:
+def component_in_words(weights: Array, names: Sequence[str]) -> str:
     """Describe a component by the columns with the largest weights: "glucose and weight against age"."""
     if not len(weights) or not np.any(weights):
         return "no column"
-    order = labels.leading(weights, _NAMED)
+    order = labels.largest_positions(weights, _NAMED)
     first = order[0]
     if weights[first] ** 2 >= _ALONE * float(weights @ weights):
         return f"{names[first]}, all but alone"
@@ -167,10 +167,10 @@ def columns_of(weights: Array, names: Sequence[str]) -> str:
     strong = [j for j in order if abs(weights[j]) >= least]
     above = [names[j] for j in strong if weights[j] > 0.0]
     below = [names[j] for j in strong if weights[j] < 0.0]
-    return " against ".join(labels.series(side) for side in (above, below) if side)
+    return " against ".join(labels.join_with_and(side) for side in (above, below) if side)
 
 
-class OfColumns(Protocol):
+class HasColumns(Protocol):
     """An object with columns that are matched by name or by position."""
 
     @property
@@ -182,69 +182,69 @@ class OfColumns(Protocol):
         """The names of the columns, or None if columns are matched by position."""
 
 
-def names_of(result: OfColumns) -> list[str]:
+def column_names(result: HasColumns) -> list[str]:
     """Return the name of each column of a result. Without names, the columns are named by their positions."""
     return labels.column_names(result.feature_names_in_, result.n_features_in_)
 
 
-def plain_names(result: OfColumns) -> list[str] | None:
+def names_for_json(result: HasColumns) -> list[str] | None:
     """Return the names of columns for JSON, or None if columns are matched by position."""
     if result.feature_names_in_ is None:
         return None
     return [str(name) for name in result.feature_names_in_]
 
 
-def heading(title: str, shown: int, every: int, which: str) -> str:
+def title_with_count(title: str, shown: int, total: int, addition: str) -> str:
     """Return a title. If only `shown` of `every` entries are shown, add `which`: "Clients, the 40 furthest off"."""
-    if shown < every:
-        return f"{title}, the {shown} {which}"
+    if shown < total:
+        return f"{title}, the {shown} {addition}"
     return title
 
 
-def weights(row: Array, names: Sequence[str]) -> list[dict[str, Any]]:
+def weights_for_json(row: Array, names: Sequence[str]) -> list[dict[str, Any]]:
     """Return the columns with the largest weights in a component, with their weights, largest first, for JSON."""
-    largest = labels.leading(row, _WEIGHTS)
+    largest = labels.largest_positions(row, _WEIGHTS)
     return [{"column": names[j], "weight": float(row[j])} for j in largest]
 
 
-def in_text(result: AnyResult, *more: str) -> str:
+def result_as_text(result: AnyResult, *more: str) -> str:
     """Return the components as a plain text table, with failures of the run above it and further remarks below it."""
     summary = result.summary()
     bad = summary.of_tone("bad")
     others = [words for words in more if words not in bad]
-    return "\n".join([*bad, labels.in_columns(*summary.components), *others])
+    return "\n".join([*bad, labels.text_table(*summary.components), *others])
 
 
-def in_html(result: AnyResult) -> str:
+def result_as_html(result: AnyResult) -> str:
     """Return the components as an HTML table for a notebook, in the notebook's colors, with all remarks."""
     summary = result.summary()
     heads, lines = summary.components
-    body = "".join(_row("td", line) for line in lines[:_MOST])
+    body = "".join(_html_row("td", line) for line in lines[:_MOST])
     short = "".join(f"<p><b>{escape(words)}</b></p>" for words in summary.of_tone("bad"))
     others = summary.of_tone("warn", "good", "plain")
     if len(lines) > _MOST:
         others.insert(0, f"and {labels.count(len(lines) - _MOST, 'more component')}")
     title = f"<p><b>{type(result).__name__}</b>: {escape(summary.title)}</p>"
-    table = f"<table><thead>{_row('th', heads)}</thead><tbody>{body}</tbody></table>"
+    table = f"<table><thead>{_html_row('th', heads)}</thead><tbody>{body}</tbody></table>"
     rest = "".join(f"<p>{escape(words)}</p>" for words in others)
     return f"<div>{short}{title}{table}{rest}</div>"
 
 
-def in_json(facts: Iterable[Fact]) -> dict[str, Any]:
+def facts_as_json(facts: Iterable[Fact]) -> dict[str, Any]:
     """Return the values of the figures by their names in JSON."""
     return {fact.key: fact.value for fact in facts if fact.key}
 
 
-def of_kind(remarks: Iterable[Remark], *tones: Tone) -> list[Remark]:
+def with_tones(remarks: Iterable[Remark], *tones: Tone) -> list[Remark]:
     """Return the remarks with these tones."""
     return [remark for remark in remarks if remark.tone in tones]
 
 
-def _sentence(words: str) -> str:
-    return Sentence(f"{labels.capital(words.rstrip('.'))}.")
+def _as_sentence(words: str) -> str:
+    return Sentence(f"{labels.capitalize(words.rstrip('.'))}.")
 
 
-def _row(tag: str, cells: Sequence[str]) -> str:
+def _html_row(tag: str, cells: Sequence[str]) -> str:
     """Return an HTML table row with numbers aligned to the right, and text in its last cell."""
     sides = ["right"] * (len(cells) - 1) + ["left"]
     sided = zip(sides, cells, strict=True)
@@ -254,7 +254,7 @@ def _row(tag: str, cells: Sequence[str]) -> str:
 
 def weights_with_errors(row: Array, errors: Array, names: Sequence[str], *, most: int = 3) -> str:
     """Return the largest weights with their standard errors and columns, as text: "+0.71 ± 0.02 glucose"."""
-    heaviest = labels.leading(row, most)
+    heaviest = labels.largest_positions(row, most)
     return ", ".join(f"{row[j]:+.2f} ± {errors[j]:.1g} {names[j]}" for j in heaviest)
 
 

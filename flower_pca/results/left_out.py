@@ -19,7 +19,7 @@ class LeftOut(NamedTuple):
     why: str
 
 
-def parted(
+def site_fields(
     names: Mapping[int, str],
     everyone: Iterable[int],
     contributors: Collection[int],
@@ -70,7 +70,7 @@ def left_out_in_words(left_out: Mapping[int, LeftOut]) -> str:
     each = [f"{out.name} ({out.why})" for out in list(left_out.values())[:_LISTED]]
     if len(left_out) > _LISTED:
         each.append(f"{len(left_out) - _LISTED} more")
-    return f"The rows of {labels.series(each)} are not in this result."
+    return f"The rows of {labels.join_with_and(each)} are not in this result."
 
 
 def plain_left_out(left_out: Mapping[int, LeftOut]) -> dict[str, dict[str, str]]:

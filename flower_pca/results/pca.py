@@ -26,10 +26,10 @@ from flower_pca.names.table import cells
 from flower_pca.results import drawn, facts, saved
 from flower_pca.results.facts import Fact, Listing, Remark, Summary
 from flower_pca.results.left_out import LeftOut, plain_left_out
-from flower_pca.results.matching import in_order, match
-from flower_pca.results.projection import Projection, known_shrinkage, shrinkage
-from flower_pca.results.site import fields_at
-from flower_pca.rows.adjusted import of_site
+from flower_pca.results.matching import components_in_order, rows_in_frame
+from flower_pca.results.projection import Projection, require_shrinkage, shrinkage_factors
+from flower_pca.results.site import fields_for_site
+from flower_pca.rows.adjusted import local_adjustment
 from flower_pca.rows.combat import SiteEffect, hints_of_constant_columns, hints_of_few_rows
 from flower_pca.rows.covariates import ADJUSTED, INVERSE, SITE, Covariates
 from flower_pca.rows.frame import Frame
@@ -44,8 +44,8 @@ from flower_pca.stages.site_share import (
     SITE_SHARE_BEFORE,
     hints_of_sites,
     names_of_shares,
+    names_of_single_shares,
     number_of_sites,
-    single_names,
 )
 
 _EXPLAINED: Final = 4  # maximum number of explaining columns with shares in a table
@@ -166,7 +166,7 @@ class PCAResult:
     site_names : mapping
         Names of the contributing clients by key, as in `local`. Clients without a name are not listed.
     left_out : mapping
-        Clients whose rows are not in the result, by key, each with its `name` and `why`.
+        Clients whose rows are not in the result, by key, each with its `name_of_client` and `why`.
     decisions : tuple of str
         Automatic choices of the run and the reasons, for example which algorithm algorithm="auto" has chosen.
     hints : tuple of str
@@ -320,7 +320,7 @@ class PCAResult:
     @property
     def shares_by_name(self) -> dict[str, Array]:
         """The shares of each component's variance that sites and a few columns explain, by their labels in tables."""
-        columns, before = single_names(self.explained_names_)[:_EXPLAINED], self.explained_before_
+        columns, before = names_of_single_shares(self.explained_names_)[:_EXPLAINED], self.explained_before_
         found = {} if self.site_share_ is None else {"between sites": self.site_share_}
         if SITE in before:
             found["between sites before"] = before[SITE]
@@ -344,7 +344,7 @@ class PCAResult:
             self.frame,
             rows=self.n_samples_,
             columns=self.n_features_in_,
-            answered=facts.clients(self.history),
+            answered=facts.number_of_clients(self.history),
             variances=self.explained_variance_,
             total=self.total_variance_,
         )
@@ -376,7 +376,9 @@ class PCAResult:
         if self.config.get("max_share") is not None or self.config.get("partitioned_by", "rows") != "rows":
             return None
         rows = self.n_samples_ - int(self.centered) - self.adjusted_degrees_
-        return shrinkage(self.explained_variance_, self.left_out_variance_, rows=rows, columns=self.n_features_in_)
+        return shrinkage_factors(
+            self.explained_variance_, self.left_out_variance_, rows=rows, columns=self.n_features_in_
+        )
 
     @property
     def shrinkage_hint(self) -> str:
@@ -453,15 +455,15 @@ class PCAResult:
         """Return the result with texts that call clients by name or by key, instead of by position in the run."""
         names = {key: out.name for key, out in self.left_out.items()} | {**self.site_names}
 
-        def name(found: re.Match[str]) -> str:
+        def name_of_client(found: re.Match[str]) -> str:
             place = int(found[1])
             return labels.client_name(names, keys.get(place, place))
 
-        def called(words: str) -> str:
-            return Sentence(_CLIENT_NUMBER.sub(name, marks_of(words)))
+        def with_client_names(words: str) -> str:
+            return Sentence(_CLIENT_NUMBER.sub(name_of_client, marks_of(words)))
 
-        status = replace(self.status, words=called(self.status.words))
-        decisions, hints = (tuple(map(called, sentences)) for sentences in (self.decisions, self.hints))
+        status = replace(self.status, words=with_client_names(self.status.words))
+        decisions, hints = (tuple(map(with_client_names, sentences)) for sentences in (self.decisions, self.hints))
         return replace(self, status=status, decisions=decisions, hints=hints)
 
     def at_site(self, site: int | str | Mapping[str, Array]) -> Self:
@@ -473,7 +475,7 @@ class PCAResult:
         ----------
         site : int, str or mapping
             The name of the site or its key in `local`, after `simulate`. Or the local results that the site's node has
-            written, as `flower_pca.results.site.read` returns them.
+            written, as `flower_pca.results.site.read_local_result` returns them.
 
         Raises
         ------
@@ -481,7 +483,7 @@ class PCAResult:
             If the run neither subtracted the means of sites nor harmonized sites, or if the result has no local results
             of this site.
         """
-        return replace(self, **fields_at(self, site))
+        return replace(self, **fields_for_site(self, site))
 
     def harmonize(self, X: Any) -> Self:
         """Return the result for rows of a new site. The location and scale of the site are estimated from X.
@@ -500,17 +502,17 @@ class PCAResult:
         if not self.harmonized_by_:
             raise ConfigError('The run did not harmonize sites. Run with harmonize="combat", or call transform.')
         known = replace(self, site_location_=None, site_scale_=None)
-        data = match(X, known.frame, self.n_features_in_, digest=self.feature_digest)
+        data = rows_in_frame(X, known.frame, self.n_features_in_, digest=self.feature_digest)
         if data.n < _MIN_ROWS:
             raise ConfigError(
                 f"The new site has {data.n} rows, but estimating its location and scale takes at least {_MIN_ROWS}. "
                 "Wait until the site has more rows."
             )
-        return replace(self, **fields_at(known, of_site(data)))
+        return replace(self, **fields_for_site(known, local_adjustment(data)))
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Return the names of the columns of `transform`: pc1, pc2 and so on. `input_features` is ignored."""
-        return labels.texts([f"pc{j + 1}" for j in range(self.n_components_)])
+        return labels.names_as_array([f"pc{j + 1}" for j in range(self.n_components_)])
 
     @property
     def is_pooled(self) -> bool:
@@ -549,7 +551,7 @@ class PCAResult:
             are matched by name. If only X or only the result has column names, columns are matched by position, with a
             UserWarning.
         """
-        return self._data(X).scores(self.weights_.T)
+        return self._rows_in_frame(X).scores(self.weights_.T)
 
     def project(self, X: Any) -> Array:
         """Return scores of new rows that are comparable with the run's rows, (n, k): `transform(X) / shrinkage_`.
@@ -561,7 +563,7 @@ class PCAResult:
         ConfigError
             If `shrinkage_` is None.
         """
-        return self.transform(X) / known_shrinkage(self.shrinkage_)
+        return self.transform(X) / require_shrinkage(self.shrinkage_)
 
     def with_imputation(self) -> Self:
         """Return a result that fills missing values of new rows with the run's means, as after missing="mean".
@@ -582,15 +584,15 @@ class PCAResult:
 
     def inverse_transform(self, scores: Array) -> Array:
         """Return the rows, (n, d), that have these scores and are in the components' span, in the original units."""
-        return np.asarray(self._units(np.asarray(scores) @ self.components_) + self.mean_)
+        return np.asarray(self._in_original_units(np.asarray(scores) @ self.components_) + self.mean_)
 
-    def _units(self, X: Array) -> Array:
+    def _in_original_units(self, X: Array) -> Array:
         """Return rows of the frame in the original units, without adding the mean."""
         return np.asarray(X if self.scale_ is None else X * self.scale_)
 
     def reconstruction_error(self, X: Any) -> float:
         """Return the mean squared distance, in the frame, between the rows of X and their reconstructions."""
-        data = self._data(X)
+        data = self._rows_in_frame(X)
         return data.squared_error(self.axes[0]) / data.n
 
     def to_record(self) -> Any:
@@ -642,7 +644,7 @@ class PCAResult:
         """
         from flower_pca.results import plink
 
-        return plink.write(self, folder, X)
+        return plink.write_plink_files(self, folder, X)
 
     def require_projecting(self, use: str, remedy: str) -> None:
         """Raise a ConfigError with this use and this remedy if the `transform` of the result is not a projection."""
@@ -657,8 +659,8 @@ class PCAResult:
         If both results have column names, columns are matched by name.
         """
         components = other.components_ if isinstance(other, PCAResult) else other
-        rows = np.atleast_2d(checks.numbers("The other components", components))
-        rows = in_order(rows, getattr(other, "feature_names_in_", None), self.feature_names_in_)
+        rows = np.atleast_2d(checks.as_numbers("The other components", components))
+        rows = components_in_order(rows, getattr(other, "feature_names_in_", None), self.feature_names_in_)
         if rows.shape[1] != self.n_features_in_:
             raise ConfigError(
                 f"The other components have shape {rows.shape}, but must be rows of "
@@ -705,7 +707,7 @@ class PCAResult:
 
         if not isinstance(key, str) or not key:
             raise ConfigError(f'The key of obsm cannot be {shown(key)}. Write key="X_pca".', setting="key", value=key)
-        anndata.write(
+        anndata.write_to_anndata(
             adata,
             key,
             scores=self.transform(cells(adata, layer=layer, normalize=normalize, log=log)),
@@ -722,15 +724,15 @@ class PCAResult:
         """Write the result, without `local`, to an npz file with a JSON header, and return the path."""
         arrays = saved.arrays_of(self)
         # The file may hold scores, which are personal data.
-        return files.write(path, "result", saved.header(self), arrays, private="scores_" in arrays)
+        return files.write(path, "result", saved.header_of_result(self), arrays, private="scores_" in arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PCAResult:
         """Read a file that `save` has written, and return an object of the class that was saved."""
         header, arrays = files.read(path, "result")
-        with files.refuse_others(path, "result"):
+        with files.refusing_malformed(path, "result"):
             kind = saved.class_of(path, header, _KINDS)
-            return kind(**saved.fields(path, header, arrays, kind=kind))
+            return kind(**saved.fields_from_file(path, header, arrays, kind=kind))
 
     def plot(self, what: str, path: str | os.PathLike[str], *, shards: Any = None) -> Path:
         """Draw a picture into an SVG or PNG file, and return its path. Needs matplotlib.
@@ -750,7 +752,7 @@ class PCAResult:
         ConfigError
             If there is no such picture, shards are missing, or matplotlib is not installed.
         """
-        return drawn.draw(self, what, path, shards=shards)
+        return drawn.draw_result(self, what, path, shards=shards)
 
     def summary(self, *, digits: int = 4) -> Summary:
         """Return a summary in sentences, figures and a table, with remarks on the reliability of the result.
@@ -768,7 +770,7 @@ class PCAResult:
         """
         return Summary(
             self._title,
-            self._size,
+            self._size_in_words,
             facts=self._facts(),
             findings=self._findings(),
             remarks=self._remarks(),
@@ -778,42 +780,42 @@ class PCAResult:
     @property
     def _title(self) -> str:
         """The result in one line."""
-        what = f"{labels.count(self.n_components_, 'component')} of {self._size} by {self.algorithm}"
+        what = f"{labels.count(self.n_components_, 'component')} of {self._size_in_words} by {self.algorithm}"
         outcome = self.status.outcome.value.replace("_", " ")
         return f"{what}, {outcome} after {labels.count(len(self.history), 'message')}"
 
     @property
-    def _size(self) -> str:
-        return f"{self._rows} rows x {self._columns}"
+    def _size_in_words(self) -> str:
+        return f"{self._row_count_in_words} rows x {self._column_count_in_words}"
 
     def _facts(self) -> list[Fact]:
         return [
-            facts.plain("kind", type(self).__name__),
-            facts.plain("algorithm", self.algorithm),
-            facts.plain("outcome", self.status.outcome.value),
-            facts.plain("status", self.status.words),
-            Fact("n_samples", "rows", self.n_samples_, self._rows),
-            Fact("n_features", "features", self.n_features_in_, self._features),
-            facts.plain("feature_names", facts.plain_names(self)),
-            facts.plain("site_names", {str(key): name for key, name in self.site_names.items()}),
-            facts.plain("left_out", plain_left_out(self.left_out)),
-            Fact("", "clients", None, f"{facts.clients(self.history):,}"),
+            facts.json_only_fact("kind", type(self).__name__),
+            facts.json_only_fact("algorithm", self.algorithm),
+            facts.json_only_fact("outcome", self.status.outcome.value),
+            facts.json_only_fact("status", self.status.words),
+            Fact("n_samples", "rows", self.n_samples_, self._row_count_in_words),
+            Fact("n_features", "features", self.n_features_in_, self._feature_names),
+            facts.json_only_fact("feature_names", facts.names_for_json(self)),
+            facts.json_only_fact("site_names", {str(key): name for key, name in self.site_names.items()}),
+            facts.json_only_fact("left_out", plain_left_out(self.left_out)),
+            Fact("", "clients", None, f"{facts.number_of_clients(self.history):,}"),
             Fact("n_components", "components", self.n_components_, f"{self.n_components_:,}"),
-            *self._variances(),
+            *self._facts_on_variances(),
             Fact("centered", "columns", self.centered, self._frame_in_words),
-            *self._errors(),
-            facts.plain("decisions", list(self.decisions)),
-            facts.plain("hints", [*self.hints, *filter(None, [self.shrinkage_hint])]),
-            facts.plain("rounds", self.rounds),
-            *facts.of_messages(self.history),
-            facts.of_answers(masked=bool(self.config.get("mask"))),
-            facts.plain("seed", self.seed),
+            *self._facts_on_errors(),
+            facts.json_only_fact("decisions", list(self.decisions)),
+            facts.json_only_fact("hints", [*self.hints, *filter(None, [self.shrinkage_hint])]),
+            facts.json_only_fact("rounds", self.rounds),
+            *facts.facts_on_messages(self.history),
+            facts.fact_on_answers(masked=bool(self.config.get("mask"))),
+            facts.json_only_fact("seed", self.seed),
         ]
 
     def _findings(self) -> list[str]:
         """Return sentences about the variance that the components explain, and about the columns in each component."""
-        clients = labels.count(facts.clients(self.history), "client")
-        said = [f"{self._rows} rows of {self._columns} at {clients}."]
+        clients = labels.count(facts.number_of_clients(self.history), "client")
+        said = [f"{self._row_count_in_words} rows of {self._column_count_in_words} at {clients}."]
         known, k, ratio = self.certainty, self.n_components_, self.explained_variance_ratio_
         together = f"{ratio.sum():.1%}"
         shares = [f", {share:.1%}" for share in ratio]
@@ -822,18 +824,18 @@ class PCAResult:
         components = labels.count(k, "component")
         verb = "holds" if k == 1 else "hold"
         said.append(f"{components} {verb} {together} of {self.variance_of}.")
-        names = facts.names_of(self)
+        names = facts.column_names(self)
         for j, weights in enumerate(self.components_[: facts.FOUND if names else 0]):
             if known is None or known.signal[j] > 1.0:
-                said.append(f"Component {j + 1}{shares[j]}: {facts.columns_of(weights, names)}.")
+                said.append(f"Component {j + 1}{shares[j]}: {facts.component_in_words(weights, names)}.")
         return said
 
     def _remarks(self) -> list[Remark]:
         """Return remarks on the reliability of the result, automatic choices of the run, and suspicious columns."""
         said = [
-            *facts.of_status(self.status),
+            *facts.remarks_on_status(self.status),
             *(Remark(choice) for choice in self.decisions),
-            *facts.of_left_out(self.left_out),
+            *facts.remarks_on_left_out(self.left_out),
             *(Remark(hint, "warn") for hint in self.hints),
             *([Remark(self.shrinkage_hint)] if self.shrinkage_hint else []),
         ]
@@ -859,8 +861,8 @@ class PCAResult:
             digits = 3
             columns = {
                 "of that, noise up to": [f"{part:.0%}" for part in known.noise_share],
-                "share": list(map(labels.bounds, known.shares)),
-                "together": list(map(labels.bounds, known.together)),
+                "share": list(map(labels.share_in_words, known.shares)),
+                "together": list(map(labels.share_in_words, known.together)),
             }
         sizes = [f"{variance:.{digits}g}" for variance in self.explained_variance_]
         if self.variance_errors_ is not None:
@@ -870,7 +872,7 @@ class PCAResult:
         columns |= {name: [f"{share:.1%}" for share in shares] for name, shares in self.shares_by_name.items()}
         if self.shrinkage_hint and self.shrinkage_ is not None:
             columns["new rows"] = [f"{factor:.2f}" for factor in self.shrinkage_]
-        columns["largest weights"] = self._largest_weights(facts.names_of(self))
+        columns["largest weights"] = self._largest_weights(facts.column_names(self))
         numbers = [f"{j}" for j in range(1, len(sizes) + 1)]
         lines = [list(line) for line in zip(numbers, sizes, *columns.values(), strict=True)]
         return Listing(["component", "variance", *columns], lines)
@@ -878,7 +880,7 @@ class PCAResult:
     def _largest_weights(self, names: Sequence[str]) -> list[str]:
         """Return the columns with the largest weights in each component, with standard errors if they are known."""
         if self.loading_errors_ is None:
-            return [labels.in_words(weights, names) for weights in self.components_]
+            return [labels.weights_in_words(weights, names) for weights in self.components_]
         pairs = zip(self.components_, self.loading_errors_, strict=True)
         return [facts.weights_with_errors(weights, off, names) for weights, off in pairs]
 
@@ -887,30 +889,30 @@ class PCAResult:
 
         Failures of the run are above the table, and remarks on noise and on sites that were left out are below it.
         """
-        out = [remark.words for remark in facts.of_left_out(self.left_out)]
+        out = [remark.words for remark in facts.remarks_on_left_out(self.left_out)]
         if self.certainty is None:
-            return facts.in_text(self, *out)
-        return facts.in_text(self, _remark_on_noise(self.certainty).words, *out)
+            return facts.result_as_text(self, *out)
+        return facts.result_as_text(self, _remark_on_noise(self.certainty).words, *out)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._title})"
 
     def _repr_html_(self) -> str:
-        return facts.in_html(self)
+        return facts.result_as_html(self)
 
     @property
-    def _rows(self) -> str:
+    def _row_count_in_words(self) -> str:
         """The number of rows as text, with "about" if the number is noisy."""
         if self.privacy is None:
             return f"{self.n_samples_:,}"
         return f"about {self.n_samples_:,}"
 
     @property
-    def _columns(self) -> str:
+    def _column_count_in_words(self) -> str:
         return labels.count(self.n_features_in_, "column")
 
     @property
-    def _features(self) -> str:
+    def _feature_names(self) -> str:
         return f"{self.n_features_in_:,}"
 
     @property
@@ -920,58 +922,60 @@ class PCAResult:
             return centered
         return f"{centered}, scaled"
 
-    def _variances(self) -> list[Fact]:
+    def _facts_on_variances(self) -> list[Fact]:
         """Return figures on the explained variance. With differential privacy, they are bounds and figures on noise."""
         shares, known, spent = self.explained_variance_ratio_, self.certainty, self.privacy
-        names, off, noise = facts.names_of(self), self.variance_errors_, self.noise_thresholds_
+        names, off, noise = facts.column_names(self), self.variance_errors_, self.noise_thresholds_
         found = [
-            facts.plain("explained_variance", self.explained_variance_.tolist()),
-            facts.plain("variance_errors", off if off is None else off.tolist()),
-            facts.plain("noise_thresholds", noise if noise is None else noise.tolist()),
-            facts.plain("site_share", None if self.site_share_ is None else self.site_share_.tolist()),
-            facts.plain("explained_by", {name: share.tolist() for name, share in self.explained_by_.items()}),
-            facts.plain("explained_before", {name: share.tolist() for name, share in self.explained_before_.items()}),
-            facts.plain("largest_weights", [facts.weights(row, names) for row in self.components_]),
-            facts.plain("total_variance", self.total_variance_),
+            facts.json_only_fact("explained_variance", self.explained_variance_.tolist()),
+            facts.json_only_fact("variance_errors", off if off is None else off.tolist()),
+            facts.json_only_fact("noise_thresholds", noise if noise is None else noise.tolist()),
+            facts.json_only_fact("site_share", None if self.site_share_ is None else self.site_share_.tolist()),
+            facts.json_only_fact("explained_by", {name: share.tolist() for name, share in self.explained_by_.items()}),
+            facts.json_only_fact(
+                "explained_before", {name: share.tolist() for name, share in self.explained_before_.items()}
+            ),
+            facts.json_only_fact("largest_weights", [facts.weights_for_json(row, names) for row in self.components_]),
+            facts.json_only_fact("total_variance", self.total_variance_),
         ]
         if known is None or spent is None:
             lacking = ("bounds_of_ratio", "bounds_together", "noise_alone", "privacy")
             return [
                 *found,
-                facts.plain("explained_variance_ratio", shares.tolist()),
-                *(facts.plain(name, None) for name in lacking),
+                facts.json_only_fact("explained_variance_ratio", shares.tolist()),
+                *(facts.json_only_fact(name, None) for name in lacking),
                 Fact("", "variance explained", None, f"{shares.sum():.2%}"),
             ]
         return [
             *found,
-            facts.plain("explained_variance_ratio", None),
-            facts.plain("bounds_of_ratio", known.shares.tolist()),
-            facts.plain("bounds_together", known.together.tolist()),
-            facts.plain("noise_alone", known.floor),
-            facts.plain("privacy", asdict(spent)),
-            Fact("", "variance explained", None, labels.bounds(known.together[-1])),
+            facts.json_only_fact("explained_variance_ratio", None),
+            facts.json_only_fact("bounds_of_ratio", known.shares.tolist()),
+            facts.json_only_fact("bounds_together", known.together.tolist()),
+            facts.json_only_fact("noise_alone", known.floor),
+            facts.json_only_fact("privacy", asdict(spent)),
+            Fact("", "variance explained", None, labels.share_in_words(known.together[-1])),
             Fact("", "privacy: epsilon, delta", None, f"{spent.epsilon:.4g}, {spent.delta:g}"),
             Fact("", "deviation of the noise", None, f"{spent.noise:.4g}"),
             Fact("", "noise is added", None, "in shares" if spent.shared else "by each client"),
         ]
 
-    def _errors(self) -> list[Fact]:
+    def _facts_on_errors(self) -> list[Fact]:
         """Return figures on the accuracy of the components, and on the reconstruction error."""
         private = self.privacy is not None
         residuals, sine, mse = self.residuals_, self.sine_estimate_, self.mse_
-        found = [facts.plain("residuals", None if residuals is None else residuals.tolist())]
+        found = [facts.json_only_fact("residuals", None if residuals is None else residuals.tolist())]
         if residuals is not None and not private:
             found.append(Fact("", "largest residual", None, f"{residuals.max():.1e}", run=True))
         if sine is None:
-            found.append(facts.plain("sine_estimate", None))
+            found.append(facts.json_only_fact("sine_estimate", None))
         else:
             words = "at most about" if private else "about"
             found.append(Fact("sine_estimate", f"sine of the angle left, {words}", sine, f"{sine:.1e}", run=True))
         if mse is None:
-            return [*found, facts.plain("mse", None)]
+            return [*found, facts.json_only_fact("mse", None)]
         return [*found, Fact("mse", "mean squared error", mse, f"{mse:.4g}")]
 
-    def _data(self, X: Any) -> LocalData:
+    def _rows_in_frame(self, X: Any) -> LocalData:
         if self.harmonized_by_ and self.site_location_ is None:
             raise ConfigError(
                 "The run harmonized sites, so rows of a site need the location and scale of this site. Call "
@@ -982,26 +986,30 @@ class PCAResult:
                 "The run subtracted the means of each site, so only a site's own means can adjust its rows. Call "
                 "result.at_site(name) first, on a machine that has the local results of this site."
             )
-        return match(X, self.frame, self.n_features_in_, digest=self.feature_digest)
+        return rows_in_frame(X, self.frame, self.n_features_in_, digest=self.feature_digest)
 
 
 _KINDS["PCAResult"] = PCAResult
 
 
-def _remark_on_noise(known: Certainty) -> Remark:
+def _remark_on_noise(certainty: Certainty) -> Remark:
     """Return a remark on the noise of differential privacy, as a failure if no component stands out from the noise."""
-    if not (known.signal > 1.0).any():
-        return Remark(str(known), "bad")
-    return Remark(str(known), "plain" if (known.signal > 1.0).all() else "warn")
+    if not (certainty.signal > 1.0).any():
+        return Remark(str(certainty), "bad")
+    return Remark(str(certainty), "plain" if (certainty.signal > 1.0).all() else "warn")
 
 
-def _of_covariates(covariates: Covariates) -> dict[str, Any]:
+def _fields_of_covariates(covariates: Covariates) -> dict[str, Any]:
     """Return the fields of `PCAResult` about the adjustment of rows before the PCA."""
     if covariates.sigma is None:
-        return {"adjusted_by_": covariates.called, "covariate_mean_": covariates.mean, "slopes_": covariates.slopes}
+        return {
+            "adjusted_by_": covariates.names_in_result,
+            "covariate_mean_": covariates.mean,
+            "slopes_": covariates.slopes,
+        }
     return {
         "harmonized_by_": "combat",
-        "kept_": covariates.adjusting,
+        "kept_": covariates.adjusted_names,
         "slopes_": covariates.slopes,
         "grand_": covariates.grand,
         "sigma_": covariates.sigma,
@@ -1051,7 +1059,7 @@ def fields_of(model: Model) -> dict[str, Any]:
         "mean_": np.zeros(model.d) if model.frame.mean is None else model.frame.mean,
         "scale_": model.frame.scale,
         "total_variance_": model.trace / ddof,
-        "left_out_variance_": model.left_out / ddof,
+        "left_out_variance_": model.residual_squares / ddof,
         "n_samples_": model.n,
         "residuals_": model.residuals[:k] / first,
         "sine_estimate_": model.sine_estimate,
@@ -1075,7 +1083,7 @@ def fields_of(model: Model) -> dict[str, Any]:
         "explained_shares_": explained,
         "explained_before_names_": before_names,
         "explained_before_shares_": before,
-        **({} if adjusted is None else _of_covariates(adjusted)),
+        **({} if adjusted is None else _fields_of_covariates(adjusted)),
         "covariate_inverse_": model.left.get(INVERSE),
         "adjusted_degrees_": int(model.left.get(ADJUSTED, 0)),
         "cross_": None if "cross" not in model.left else model.left["cross"][:k, :k] / ddof,

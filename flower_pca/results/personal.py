@@ -14,7 +14,7 @@ import numpy as np
 
 from flower_pca.algorithms.personal import deflation
 from flower_pca.algorithms.personal.closing import OWN
-from flower_pca.algorithms.personal.triple_pca import Fit, Rows
+from flower_pca.algorithms.personal.triple_pca import ClientRows, Fit
 from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import History
@@ -126,7 +126,7 @@ class PersonalResult(PCAResult):
         rows = np.vstack([own[OWN] for own in self.local.values()])
         return 1.0 - linalg.norm2(rows.T) ** 2 / len(self.local)
 
-    def _key_of(self, site: str) -> int:
+    def _client_key(self, site: str) -> int:
         """Return the key of the client with this name, or raise a ConfigError if there is no such client."""
         names = {name: key for key, name in self.site_names.items() if key in self.local}
         if site not in names:
@@ -143,9 +143,9 @@ class PersonalResult(PCAResult):
         after a check. Raise a ConfigError if the components are not known, or if the array has the wrong shape.
         """
         if isinstance(client, str):
-            client = self._key_of(client)
+            client = self._client_key(client)
         if not isinstance(client, int | np.integer):
-            rows = checks.numbers("The components of the client", client)
+            rows = checks.as_numbers("The components of the client", client)
             if rows.ndim != 2 or rows.shape[1] != self.n_features_in_:
                 got = f"shape {rows.shape}"
                 raise ConfigError(
@@ -162,7 +162,7 @@ class PersonalResult(PCAResult):
         return self.local[int(client)][OWN]
 
     @property
-    def own_in_words(self) -> str:
+    def local_count_in_words(self) -> str:
         """The number of own components of a client, or its range if clients differ."""
         counts = [len(own[OWN]) for own in self.local.values() if OWN in own]
         found = counts or [self.local_components]
@@ -179,7 +179,7 @@ class PersonalResult(PCAResult):
             measured = Fact("theta", "theta", None, "not measured")
         return [
             *super()._facts(),
-            Fact("local_components_of_a_client", own, self.local_components, self.own_in_words),
+            Fact("local_components_of_a_client", own, self.local_components, self.local_count_in_words),
             measured,
             Fact("error_with_local_components", error, self.error_, f"{self.error_:.4g}"),
         ]
@@ -211,12 +211,12 @@ class PersonalResult(PCAResult):
             most=self.n_features_in_ - self.n_components_,
             remedy="Ask for fewer.",
         )
-        data = self._rows_to_fit(self._data(X), r)
-        V = deflation.own_basis(data, np.ascontiguousarray(self.components_.T), r)
-        _, V, _, _ = linalg.rayleigh_ritz(V, deflation.product(data, V))
+        data = self._rows_to_fit(self._rows_in_frame(X), r)
+        V = deflation.local_basis(data, np.ascontiguousarray(self.components_.T), r)
+        _, V, _, _ = linalg.rayleigh_ritz(V, deflation.covariance_product(data, V))
         return np.ascontiguousarray(linalg.fix_signs(V).T)
 
-    def _rows_to_fit(self, data: LocalData, own: int) -> LocalData:
+    def _rows_to_fit(self, data: LocalData, local_components: int) -> LocalData:
         """Return the rows from which own components are estimated. Subclasses remove outlying entries from them."""
         return data
 
@@ -229,28 +229,28 @@ class PersonalResult(PCAResult):
 
     def transform(self, X: Any, *, client: int | str | Array | None = None) -> Array:
         """Return the coordinates of rows, (n, d), along the shared components and then a client's own components."""
-        return self._data(X).scores(self._basis(client))
+        return self._rows_in_frame(X).scores(self._basis(client))
 
     def inverse_transform(self, scores: Array, *, client: int | str | Array | None = None) -> Array:
         """Return the rows, (n, d), that have these scores and are in the components' span, in the original units."""
         X = np.asarray(scores) @ self._basis(client).T
-        return np.asarray(self._units(X) + self.mean_)
+        return np.asarray(self._in_original_units(X) + self.mean_)
 
     def split(self, X: Any, *, client: int | str | Array) -> Parts:
         """Split the rows of a client into a shared part, its own part, and the rest."""
-        data = self._data(X)
+        data = self._rows_in_frame(X)
         bases = (self.components_, self.local_components_of(client))
         shared, own = (data.scores(rows.T) @ rows for rows in bases)
         dense = [np.asarray(block @ np.eye(data.d)) for block in data.rows()]
         parts = (shared, own, np.concatenate(dense) - shared - own)
-        return Parts(*map(self._units, parts))
+        return Parts(*map(self._in_original_units, parts))
 
     def reconstruction_error(self, X: Any, *, client: int | str | Array | None = None) -> float:
         """Return the mean squared distance, in the frame, between rows and their reconstruction.
 
         A row is reconstructed from its shared part, or from its shared and own parts if `client` is given.
         """
-        data = self._data(X)
+        data = self._rows_in_frame(X)
         return data.squared_error(self._basis(client)) / data.n
 
     def _basis(self, client: int | str | Array | None) -> Array:
@@ -335,29 +335,29 @@ class TripleResult(PersonalResult):
 
     def transform(self, X: Any, *, client: int | str | Array | None = None) -> Array:
         """Return coordinates along shared and own components, with outlying entries treated as missing values."""
-        return self._fit(X, client)[1].T
+        return self._fit_of_rows(X, client)[1].T
 
     def sparse_part(self, X: Any, *, client: int | str | Array | None = None) -> Array:
         """Return the residuals of the outlying entries of X in the original units, (n, d), with 0 for other entries."""
-        rows, fit = self._fit(X, client)
-        return self._units(np.where(fit.far, rows.X - fit.L, 0.0))
+        rows, fit = self._fit_of_rows(X, client)
+        return self._in_original_units(np.where(fit.far, rows.X - fit.L, 0.0))
 
     def split(self, X: Any, *, client: int | str | Array) -> Parts:
         """Split the rows of a client into a shared part, its own part, and the rest with the sparse part."""
-        rows, fit = self._fit(X, client)
+        rows, fit = self._fit_of_rows(X, client)
         k = self.n_components_
         shared = fit.T[:, :k] @ fit.W[:, :k].T
         parts = (shared, fit.L - shared, rows.X - fit.L)
-        return Parts(*map(self._units, parts))
+        return Parts(*map(self._in_original_units, parts))
 
-    def _rows_to_fit(self, data: LocalData, own: int) -> LocalData:
-        rows, U = Rows.of(data), np.ascontiguousarray(self.components_.T)
-        fit = rows.begin(self.threshold_)
+    def _rows_to_fit(self, data: LocalData, local_components: int) -> LocalData:
+        rows, U = ClientRows.of_client(data), np.ascontiguousarray(self.components_.T)
+        fit = rows.first_fit(self.threshold_)
         for _ in range(_STEPS):
-            fit = rows.step(fit, U, own, self.threshold_)
-        return rows.less(fit)
+            fit = rows.next_fit(fit, U, local_components, self.threshold_)
+        return rows.without_outliers(fit)
 
-    def _fit(self, X: Any, client: int | str | Array | None) -> tuple[Rows, Fit]:
-        rows = Rows.of(self._data(X))
+    def _fit_of_rows(self, X: Any, client: int | str | Array | None) -> tuple[ClientRows, Fit]:
+        rows = ClientRows.of_client(self._rows_in_frame(X))
         basis = np.ascontiguousarray(self._basis(client))
         return rows, rows.project(basis, self.noise_, self.threshold_)

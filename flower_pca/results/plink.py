@@ -19,7 +19,7 @@ FAMILY, PERSON = "FID", "IID"  # the columns that name a person in PLINK
 _STEM: Final = "pca"
 
 
-def people(table: Any) -> list[tuple[str, str]]:
+def family_and_person_ids(table: Any) -> list[tuple[str, str]]:
     """Return the family ID, or "0" if it is unknown, and the person ID of each row.
 
     Raise a ConfigError if the rows have no ids.
@@ -37,11 +37,14 @@ def people(table: Any) -> list[tuple[str, str]]:
 def write_covariates(path: Path, table: Any, scores: Array) -> None:
     """Write scores under the header FID IID PC1 PC2 ..., which PLINK's --covar and other programs read."""
     head = [FAMILY, PERSON, *(f"PC{j + 1}" for j in range(scores.shape[1]))]
-    lines = ([*who, *map(_number, row)] for who, row in zip(people(table), scores.tolist(), strict=True))
-    _write(path, [head, *lines], private=True)
+    lines = (
+        [*who, *map(_number_as_text, row)]
+        for who, row in zip(family_and_person_ids(table), scores.tolist(), strict=True)
+    )
+    _write_lines(path, [head, *lines], private=True)
 
 
-def write(result: Any, folder: str | os.PathLike[str], X: Any = None) -> list[Path]:
+def write_plink_files(result: Any, folder: str | os.PathLike[str], X: Any = None) -> list[Path]:
     """Write the files that `PCAResult.to_plink` describes, and return their paths."""
     names = result.feature_names_in_
     scaled = result.config.get("scale") == "genotype" and result.centered
@@ -51,36 +54,36 @@ def write(result: Any, folder: str | os.PathLike[str], X: Any = None) -> list[Pa
             'that did the same. Run on .bed files with scale="genotype", and leave center out.'
         )
     place = Path(folder).expanduser()
-    checks.parent("the files of PLINK", place)
+    checks.parent_exists("the files of PLINK", place)
     place.mkdir(exist_ok=True)
     numbered = [f"PC{j + 1}" for j in range(result.n_components_)]
     of = [str(name).split(":") for name in names]
-    weights = (map(_number, row) for row in result.components_.T.tolist())
+    weights = (map(_number_as_text, row) for row in result.components_.T.tolist())
     rows = ([v[0], ":".join(v), v[2], *row] for v, row in zip(of, weights, strict=True))
     frequencies = (
-        [v[0], ":".join(v), v[3], v[2], _number(mean / 2.0), 2 * result.n_samples_]
+        [v[0], ":".join(v), v[3], v[2], _number_as_text(mean / 2.0), 2 * result.n_samples_]
         for v, mean in zip(of, result.mean_.tolist(), strict=True)
     )
     every: dict[str, Iterable[Sequence[object]]] = {
-        "eigenval": ([_number(value)] for value in result.explained_variance_.tolist()),
+        "eigenval": ([_number_as_text(value)] for value in result.explained_variance_.tolist()),
         "eigenvec.allele": [["#CHROM", "ID", "A1", *numbered], *rows],
         "afreq": [["#CHROM", "ID", "REF", "ALT", "ALT_FREQS", "OBS_CT"], *frequencies],
     }
     written = []
     for ending, lines in every.items():
         written.append(place / f"{_STEM}.{ending}")
-        _write(written[-1], lines)
+        _write_lines(written[-1], lines)
     if X is not None:
         written.append(place / f"{_STEM}.eigenvec")
         write_covariates(written[-1], X, result.transform(X))
     return written
 
 
-def _number(value: float) -> str:
+def _number_as_text(value: float) -> str:
     # With 17 digits, reading the text restores the exact float.
     return f"{value:.17g}" if np.isfinite(value) else "NA"
 
 
-def _write(path: Path, lines: Iterable[Sequence[object]], *, private: bool = False) -> None:
-    with files.replacing(path, private=private) as file:
+def _write_lines(path: Path, lines: Iterable[Sequence[object]], *, private: bool = False) -> None:
+    with files.replacing_file(path, private=private) as file:
         file.write("".join("\t".join(map(str, line)) + "\n" for line in lines).encode())

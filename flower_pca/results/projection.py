@@ -15,14 +15,14 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 
 from flower_pca.base import files, labels
-from flower_pca.base.errors import ConfigError, DataError, harmless
+from flower_pca.base.errors import ConfigError, DataError, safe_for_log
 from flower_pca.base.history import History, Status
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief
 from flower_pca.core.model import Model
-from flower_pca.results.facts import names_of
+from flower_pca.results.facts import column_names
 from flower_pca.results.left_out import LeftOut
-from flower_pca.results.matching import match
+from flower_pca.results.matching import rows_in_frame
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 
@@ -30,7 +30,7 @@ _REMEDY: Final = "Ask the sender to send result.to_record() again."
 _POSITIVE: Final = ("scale_", "shrinkage_")  # arrays that must be positive, because rows or scores are divided by them
 
 
-def shrinkage(variances: Array, left_out: float, *, rows: int, columns: int) -> Array:
+def shrinkage_factors(variances: Array, left_out: float, *, rows: int, columns: int) -> Array:
     """Return the factors by which scores of new rows are smaller than scores of the fitted rows, (k,).
 
     This is the estimate of Dey and Lee (2019), under the assumption that variances are equal along all directions
@@ -45,7 +45,7 @@ def shrinkage(variances: Array, left_out: float, *, rows: int, columns: int) -> 
     return np.asarray(1.0 / (1.0 + left_out / (rows * usable)))
 
 
-def known_shrinkage(factors: Array | None) -> Array:
+def require_shrinkage(factors: Array | None) -> Array:
     """Return these shrinkage factors, or raise an error if they are not known.
 
     Raises
@@ -96,7 +96,7 @@ class Packet(ABC):
         """Return the rows of X minus the mean, divided by the scale, with columns in the order of this packet."""
         names = labels.tuple_of(self.feature_names_in_)
         frame = Frame(self.mean_, self.scale_, self.fill_, names=names)
-        return match(X, frame, self.n_features_in_, digest=self.feature_digest)
+        return rows_in_frame(X, frame, self.n_features_in_, digest=self.feature_digest)
 
     def to_bytes(self) -> bytes:
         """Pack everything into bytes for `from_bytes`, in numpy's format without pickles."""
@@ -123,7 +123,7 @@ class Packet(ABC):
         names: Any = header.get("feature_names", [None])
         digest: Any = header.get("feature_digest")
         if not set(cls.needed) <= set(arrays) <= {*cls.needed, *cls.optional}:
-            got = harmless(", ".join(sorted(arrays)) or "none")
+            got = safe_for_log(", ".join(sorted(arrays)) or "none")
             raise DataError(f"The arrays of a {cls.kind} do not match its fields: {got}. {_REMEDY}")
         texts = [digest]
         if isinstance(names, list):
@@ -131,14 +131,14 @@ class Packet(ABC):
         elif names is not None:
             texts.append(names)
         if not all(isinstance(text, str) for text in texts):
-            raise DataError(f"Not all names of a {cls.kind} are text: {harmless(repr(texts))}. {_REMEDY}")
+            raise DataError(f"Not all names of a {cls.kind} are text: {safe_for_log(repr(texts))}. {_REMEDY}")
         counts: dict[str, int] = {}
         for name in cls.counts:
             count = header.get(name)
             # Booleans are excluded, because True is an int in Python.
             if not isinstance(count, int) or isinstance(count, bool) or count < 1:
                 raise DataError(
-                    f"{name} of a {cls.kind} is {harmless(repr(count))}, which is not a number of rows. {_REMEDY}"
+                    f"{name} of a {cls.kind} is {safe_for_log(repr(count))}, which is not a number of rows. {_REMEDY}"
                 )
             counts[name] = count
         return cls._unpacked(arrays, counts, labels.array_of(names), digest)
@@ -267,7 +267,7 @@ class Projection(Packet):
 
     def project(self, X: Any) -> Array:
         """Return scores of new rows that are comparable with the run's rows, (n, k). See `PCAResult.project`."""
-        return self.transform(X) / known_shrinkage(self.shrinkage_)
+        return self.transform(X) / require_shrinkage(self.shrinkage_)
 
     def inverse_transform(self, scores: Array) -> Array:
         """Return the rows, (n, d), that have these scores and are in the components' span, in the original units."""
@@ -389,6 +389,6 @@ class Scaling(Packet):
 
     def table(self) -> str:
         """Return a plain text table with the mean and the standard deviation of each column."""
-        columns = zip(names_of(self), self.mean_, self.scale_, strict=True)
+        columns = zip(column_names(self), self.mean_, self.scale_, strict=True)
         lines = [[n, f"{m:.6g}", f"{s:.6g}"] for n, m, s in columns]
-        return labels.in_columns(["column", "mean", "deviation"], lines)
+        return labels.text_table(["column", "mean", "deviation"], lines)

@@ -1,8 +1,8 @@
 """Records of tracking steps for callbacks that follow the run, and a file of these records.
 
-`Following` watches a run. It is called after every message, before the state of the run is saved. Once a step is over,
-`Following` passes on a `StepRecord`. Because the state is saved last, a run that is killed and resumed may report its
-newest step twice, with the same figures, but it never skips a step.
+`StepReporter` watches a run. It is called after every message, before the state of the run is saved. Once a step is
+over, `StepReporter` passes on a `StepRecord`. Because the state is saved last, a run that is killed and resumed may
+report its newest step twice, with the same figures, but it never skips a step.
 
 `Events` writes each step as a line of JSON as soon as the step is over. The line is on the disk before the run
 continues. If the machine stops in the middle of a line, the resumed run removes the partial line. A step that is
@@ -28,10 +28,10 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.base.shown import brief
 from flower_pca.core.drive import Driven, Watcher
-from flower_pca.results.steps import Cause, TrackingResult, cause_of, in_words
+from flower_pca.results.steps import Cause, TrackingResult, cause_in_words, cause_of
 from flower_pca.tracking.batch import COUNTS
 from flower_pca.tracking.panel import SPE
-from flower_pca.tracking.state import Step, TrackState
+from flower_pca.tracking.state import TrackedStep, TrackState
 
 # A step has these figures both for all rows and for the rows of each client.
 _FIGURES: Final = ("rows", "missing_share", "outlier_share", "residual")
@@ -130,7 +130,7 @@ class StepRecord:
         return plain
 
 
-class Following(Watcher):
+class StepReporter(Watcher):
     """A watcher that passes on the record of each step once the step is over.
 
     Parameters
@@ -149,7 +149,7 @@ class Following(Watcher):
         self._newest = -1
         self._basis: Array | None = None
 
-    def before_keeping(self, run: Driven) -> None:
+    def before_checkpoint(self, run: Driven) -> None:
         """Pass on the record of the newest completed step, unless it was passed on before."""
         state: TrackState = run.position.state
         if state.over <= self._newest:
@@ -161,16 +161,20 @@ class Following(Watcher):
 
 
 def _record_of(
-    run: Driven, state: TrackState, step: Step, before: Array | None, known_as: Callable[[int], tuple[int, str]]
+    run: Driven,
+    state: TrackState,
+    step: TrackedStep,
+    previous: Array | None,
+    known_as: Callable[[int], tuple[int, str]],
 ) -> StepRecord:
     d = len(step.basis)
     known = {i: known_as(i) for i in state.each}
     counts = {i: dict(zip(COUNTS, each, strict=True)) for i, each in state.each.items()}
-    clients = {key: ClientStep(**_shares(counts[i], d), site=site) for i, (key, site) in known.items()}
-    changes, cause = _changes(state, step), None
+    clients = {key: ClientStep(**_shares_of_counts(counts[i], d), site=site) for i, (key, site) in known.items()}
+    changes, cause = _changes_declared_in(state, step), None
     names = labels.column_names(run.position.model.feature_names, d)
     sites = {client: site or f"client {key}" for client, (key, site) in known.items()}
-    causes = [_cause(state, one) for _, one in changes]
+    causes = [_cause_of_step(state, one) for _, one in changes]
     if causes and causes[-1] is not None:
         places = [known_as(site)[0] for site in causes[-1]["sites"]]
         cause = {**causes[-1], "sites": places}
@@ -185,21 +189,21 @@ def _record_of(
         level=level,
         change=" ".join(said) or None,
         cause=cause,
-        subspace_change=None if before is None else linalg.sin_theta(before, step.basis),
+        subspace_change=None if previous is None else linalg.sin_theta(previous, step.basis),
         deficient=step.deficient,
         clients=dict(sorted(clients.items())),
-        **_shares({**vars(step), "misfit": step.residual**2, "energy": 1.0}, d),
+        **_shares_of_counts({**vars(step), "misfit": step.residual**2, "energy": 1.0}, d),
         _run=run,
     )
 
 
-def _cause(state: TrackState, step: Step) -> Cause | None:
+def _cause_of_step(state: TrackState, step: TrackedStep) -> Cause | None:
     if state.panel.columns is None:
         return None
     return cause_of(step.kind, step.named, state.panel.columns.clients)
 
 
-def _shares(counts: Mapping[str, float], d: int) -> dict[str, Any]:
+def _shares_of_counts(counts: Mapping[str, float], d: int) -> dict[str, Any]:
     """Return the number of rows, the shares of missing and outlying entries, and the relative residual."""
     rows, missing = int(counts["rows"]), counts["missing"]
     seen, energy, residual = rows * d - missing, counts["energy"], None
@@ -210,13 +214,13 @@ def _shares(counts: Mapping[str, float], d: int) -> dict[str, Any]:
     return dict(zip(_FIGURES, (rows, *shares), strict=True))
 
 
-def _changes(state: TrackState, step: Step) -> list[tuple[int, Step]]:
+def _changes_declared_in(state: TrackState, step: TrackedStep) -> list[tuple[int, TrackedStep]]:
     """Return the changes that were declared in a step, oldest first.
 
     A change can be at the step itself. When the first alarm level becomes known, changes at earlier steps are declared,
     too.
     """
-    seen, shown = state.panel.hindsight, list[tuple[int, Step]]()
+    seen, shown = state.panel.hindsight, list[tuple[int, TrackedStep]]()
     if seen.number == state.over:
         kinds = dict(zip(seen.changes, seen.kinds, strict=True))
         shown = [
@@ -230,7 +234,7 @@ def _changes(state: TrackState, step: Step) -> list[tuple[int, Step]]:
 
 
 def _change_in_words(
-    number: int, step: Step, cause: Cause | None, names: Sequence[str], sites: Mapping[int, str]
+    number: int, step: TrackedStep, cause: Cause | None, names: Sequence[str], sites: Mapping[int, str]
 ) -> str:
     """Describe a change and its cause in a sentence."""
     said = f"The subspace has changed at step {number}"
@@ -238,7 +242,7 @@ def _change_in_words(
         said += f": the statistic is {step.statistic:.3g}, and an alarm begins at {step.level:.3g}"
     if cause is None:
         return f"{said}."
-    return f"{said}; {in_words(cause, names, sites)}"
+    return f"{said}; {cause_in_words(cause, names, sites)}"
 
 
 _LINE_START: Final = b'{"time"'  # the first bytes of each line
@@ -269,7 +273,7 @@ class Events:
         self._path = Path(path).expanduser().absolute()
         try:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-            self._handle = os.open(self._path, flags | files.not_through_links(self._path), 0o666)
+            self._handle = os.open(self._path, flags | files.no_follow_flag(self._path), 0o666)
             # The caller does not know when the last step is over, so the file is closed when this object is deleted.
             weakref.finalize(self, os.close, self._handle)
             self._regular = self._path.is_file()
@@ -300,7 +304,7 @@ class Events:
             raise self._not_this_run(f"ends with step {self._newest}, before step {record.step}")
         now = datetime.now(UTC).isoformat(timespec="seconds")
         line = json.dumps({"time": now, **record.to_json()}, allow_nan=False).encode() + b"\n"
-        with files.naming(self._path):
+        with files.naming_file_in_errors(self._path):
             # A write to a pipe may take only part of the line.
             while line:
                 line = line[os.write(self._handle, line) :]

@@ -142,11 +142,13 @@ class RobustResult(PCAResult):
         The coordinates of X, (n, d), follow from a Huber regression on the entries that are not NaN, and not from a
         projection. The threshold of the regression decreases from `spread_` to `threshold_`.
         """
-        Z, data = self.components_.T, self._data(X)
-        unseen, start, found = base.unseen(data, seed=0, share=0.0), 0, []
+        Z, data = self.components_.T, self._rows_in_frame(X)
+        unseen, start, found = base.unseen_entries(data, seed=0, share=0.0), 0, []
         for block in data.dense():
-            gaps = unseen.of_rows(start, start + len(block))[0]
-            scores = huber.recover(block, Z, start=self.spread_, lam=self.threshold_, rho=0.0, cut=self._cut, out=gaps)
+            gaps = unseen.in_rows(start, start + len(block))[0]
+            scores = huber.recover(
+                block, Z, start=self.spread_, lam=self.threshold_, rho=0.0, cut=self._cut, left_out=gaps
+            )
             found.append(scores)
             start += len(block)
         return np.concatenate(found)
@@ -167,8 +169,8 @@ class RobustResult(PCAResult):
 
     def sparse_part(self, X: Any) -> Array:
         """Return the sparse part of X, (n, d), in the original units: outlying entries, and 0 for all other entries."""
-        data = self._data(X)
+        data = self._rows_in_frame(X)
         low_rank = self.transform(X) @ self.components_
         R = np.concatenate(list(data.dense())) - low_rank
-        R.reshape(-1)[base.unseen(data, seed=0, share=0.0).gaps] = 0.0
-        return self._units(huber.sparse(R, self.threshold_, self._cut))
+        R.reshape(-1)[base.unseen_entries(data, seed=0, share=0.0).gaps] = 0.0
+        return self._in_original_units(huber.sparse_part(R, self.threshold_, self._cut))

@@ -42,7 +42,7 @@ _DEFAULTS: Final = {"histograms_of": "rows"}
 _FINITE: Final = ("components_", "explained_variance_", "mean_", "scale_", "fill_")
 
 
-class OfRun(Protocol):
+class HasRun(Protocol):
     """A result with the fields about its run, which all kinds of results have."""
 
     @property
@@ -77,7 +77,7 @@ class OfRun(Protocol):
         """Write the result to a file."""
 
 
-class OfClients(OfRun, Protocol):
+class HasClients(HasRun, Protocol):
     """A result of a batch run, which has more fields than the result of tracking a stream."""
 
     @property
@@ -94,7 +94,7 @@ class OfClients(OfRun, Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Fields:
+class _StoredFields:
     """The names of the fields of a result that are stored under these names, grouped by type."""
 
     arrays: tuple[str, ...]
@@ -102,7 +102,7 @@ class _Fields:
     plain: tuple[str, ...]
 
     @classmethod
-    def of(cls, kind: type[Any]) -> _Fields:
+    def of_class(cls, kind: type[Any]) -> _StoredFields:
         """Return the fields of a class of results.
 
         Raises
@@ -118,7 +118,7 @@ class _Fields:
                 f"their annotations use: {error}. Import it there at run time, not only under TYPE_CHECKING."
             ) from error
         named = [f.name for f in dataclasses.fields(kind) if f.name not in _STORED_OTHERWISE]
-        members = {name: _members(hints[name]) for name in named}
+        members = {name: _classes_allowed(hints[name]) for name in named}
         arrays = tuple(name for name in named if np.ndarray in members[name])
         return cls(
             arrays,
@@ -127,42 +127,42 @@ class _Fields:
         )
 
 
-def _members(annotation: Any) -> set[Any]:
+def _classes_allowed(annotation: Any) -> set[Any]:
     """Return the classes that an annotation allows, without type parameters: numpy.ndarray for NDArray[float64]."""
     # With Python 3.12 and later, numpy's NDArray is a type alias, which has the type in `__value__`.
     if hasattr(annotation, "__value__"):
-        return _members(annotation.__value__)
+        return _classes_allowed(annotation.__value__)
     origin = typing.get_origin(annotation)
     if origin in (typing.Union, types.UnionType):
-        return set().union(*map(_members, typing.get_args(annotation)))
+        return set().union(*map(_classes_allowed, typing.get_args(annotation)))
     if origin is typing.Annotated:
-        return _members(annotation.__origin__)
+        return _classes_allowed(annotation.__origin__)
     if origin is None:
         return {annotation}
-    return _members(origin)
+    return _classes_allowed(origin)
 
 
 def arrays_of(result: object) -> dict[str, Array]:
     """Return the arrays of a result by name, without arrays that are None."""
-    found = {name: getattr(result, name) for name in _Fields.of(type(result)).arrays}
+    found = {name: getattr(result, name) for name in _StoredFields.of_class(type(result)).arrays}
     return {name: a for name, a in found.items() if a is not None}
 
 
-def header(result: OfClients) -> dict[str, Any]:
+def header_of_result(result: HasClients) -> dict[str, Any]:
     """Return the header of a result's file: everything but its arrays, as plain values."""
     return {
-        **{name: getattr(result, name) for name in _Fields.of(type(result)).plain},
+        **{name: getattr(result, name) for name in _StoredFields.of_class(type(result)).plain},
         "class": type(result).__name__,
         "module": type(result).__module__,
         "privacy": None if result.privacy is None else dataclasses.asdict(result.privacy),
         "decisions": list(result.decisions),
         "hints": list(map(marks_of, result.hints)),
-        **of_run(result),
+        **run_fields_as_plain(result),
     }
 
 
 @contextlib.contextmanager
-def rescue(result: OfRun) -> Iterator[None]:
+def saving_on_failure(result: HasRun) -> Iterator[None]:
     """Save the result in a temporary folder if the block fails to write files, for example because a disk is full.
 
     Otherwise, the result would be lost, and the run and all its messages would have to be repeated.
@@ -185,7 +185,7 @@ def class_of(path: str | os.PathLike[str], header: Mapping[str, Any], kinds: Map
 
     A class of another package must have been imported before, because a file must not choose what is imported.
     """
-    require_whole(path, "result", _RESULT, header)
+    require_entries(path, "result", _RESULT, header)
     name, module = header["class"], str(header["module"])
     if name not in kinds:
         _import_results(module)
@@ -195,18 +195,18 @@ def class_of(path: str | os.PathLike[str], header: Mapping[str, Any], kinds: Map
     return kinds[name]
 
 
-def _import_results(named: str) -> None:
+def _import_results(module_name: str) -> None:
     """Import all modules of this subpackage, and the named module if it defines results in another subpackage."""
     room = __name__.rpartition(".")[0]
     for module in pkgutil.iter_modules(sys.modules[room].__path__):
         importlib.import_module(f"{room}.{module.name}")
-    if _RESULT_MODULE.fullmatch(named):
+    if _RESULT_MODULE.fullmatch(module_name):
         with contextlib.suppress(ModuleNotFoundError):
-            importlib.import_module(named)
+            importlib.import_module(module_name)
 
 
-def of_run(result: OfRun) -> dict[str, Any]:
-    """Return the fields of `OfRun` as plain values: configuration, status, history and names."""
+def run_fields_as_plain(result: HasRun) -> dict[str, Any]:
+    """Return the fields of `HasRun` as plain values: configuration, status, history and names."""
     return {
         "config": result.config,
         "status": [result.status.outcome.value, marks_of(result.status.words)],
@@ -218,8 +218,8 @@ def of_run(result: OfRun) -> dict[str, Any]:
     }
 
 
-def from_run(header: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of `OfRun`, restored from the plain values of `of_run`."""
+def run_fields_from_plain(header: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of `HasRun`, restored from the plain values of `run_fields_as_plain`."""
     outcome, words = header["status"]
     return {
         "config": header["config"],
@@ -232,7 +232,7 @@ def from_run(header: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def fields(
+def fields_from_file(
     path: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, Array], *, kind: type[Any]
 ) -> dict[str, Any]:
     """Return the fields of a result of this class, from the header and the arrays of its file.
@@ -240,9 +240,9 @@ def fields(
     Raise a DataError if the file lacks a field, or if its arrays do not match.
     """
     header = {**_DEFAULTS, **header}
-    own = _Fields.of(kind)
+    own = _StoredFields.of_class(kind)
     needed = {*own.arrays} - own.optional
-    require_whole(path, "result", {*own.plain, *_RESULT, *needed}, {*header, *arrays})
+    require_entries(path, "result", {*own.plain, *_RESULT, *needed}, {*header, *arrays})
     _require_consistent(path, arrays, header["feature_names"])
     spent = header["privacy"]
     return {
@@ -250,14 +250,14 @@ def fields(
         **{name: header[name] for name in own.plain},
         "decisions": tuple(header["decisions"]),
         "hints": tuple(map(str, header["hints"])),
-        "privacy": None if spent is None else files.unpack(Spent, spent, {}),
-        **from_run(header),
+        "privacy": None if spent is None else files.unpack_value(Spent, spent, {}),
+        **run_fields_from_plain(header),
     }
 
 
-def require_whole(path: str | os.PathLike[str], kind: str, needed: Iterable[str], there: Iterable[str]) -> None:
+def require_entries(path: str | os.PathLike[str], kind: str, needed: Iterable[str], entries: Iterable[str]) -> None:
     """Raise a DataError if a file lacks entries that its kind needs, or entries about the run that all results need."""
-    if missing := {*needed, *_RUN} - set(there):
+    if missing := {*needed, *_RUN} - set(entries):
         raise DataError(
             f"{path} is not a complete {kind}: it lacks {', '.join(sorted(missing))}. Save the result again."
         )

@@ -14,7 +14,7 @@ from flower_pca.rows.adjusted import SITE_COVARIATES, SITE_LOCATION, SITE_MEAN, 
 from flower_pca.rows.covariates import SITE
 
 
-class OfSites(Protocol):
+class HasAdjustedSites(Protocol):
     """A result with the fields about sites that were adjusted or harmonized."""
 
     @property
@@ -46,7 +46,7 @@ class OfSites(Protocol):
         """The names of the sites, by key."""
 
 
-class BySite(OfSites, Protocol):
+class ScoredBySite(HasAdjustedSites, Protocol):
     """A result that may need the local results of a site to score the rows of this site."""
 
     @property
@@ -57,10 +57,10 @@ class BySite(OfSites, Protocol):
         """Return the result for rows of this site."""
 
 
-Result = TypeVar("Result", bound=BySite)
+Result = TypeVar("Result", bound=ScoredBySite)
 
 
-def read(path: str | os.PathLike[str]) -> Mapping[str, Array]:
+def read_local_result(path: str | os.PathLike[str]) -> Mapping[str, Array]:
     """Read the local result that a site's node has written: the means, or the location and scale, of the site.
 
     The node does not send this result.
@@ -69,7 +69,7 @@ def read(path: str | os.PathLike[str]) -> Mapping[str, Array]:
     return arrays
 
 
-def fields_at(result: OfSites, site: int | str | Mapping[str, Array]) -> dict[str, Any]:
+def fields_for_site(result: HasAdjustedSites, site: int | str | Mapping[str, Array]) -> dict[str, Any]:
     """Return the fields that change in the result for rows of this site, such as the means of the site."""
     if SITE not in result.adjusted_by_ and not result.harmonized_by_:
         raise ConfigError(
@@ -95,17 +95,17 @@ def fields_at(result: OfSites, site: int | str | Mapping[str, Array]) -> dict[st
     }
 
 
-def knows_sites(result: BySite, count: int) -> bool:
+def can_score_sites(result: ScoredBySite, count: int) -> bool:
     """Return whether rows of all `count` sites can be scored, because local results are known or not needed."""
     return not result.is_by_site or all(place in result.local for place in range(count))
 
 
-def for_place(result: Result, place: int) -> Result:
+def result_at_position(result: Result, position: int) -> Result:
     """Return the result for rows of the site at this position, or `result` itself if all sites are scored alike."""
-    return result.at_site(place) if result.is_by_site else result
+    return result.at_site(position) if result.is_by_site else result
 
 
-def _local_result_of(result: OfSites, site: int | str) -> Mapping[str, Array]:
+def _local_result_of(result: HasAdjustedSites, site: int | str) -> Mapping[str, Array]:
     """Return the local result of the site with this key or name, or raise a ConfigError if it is not known."""
     keys = [key for key in result.local if site in (key, result.site_names.get(key))]
     if not keys:

@@ -3,8 +3,8 @@
 A tracker begins with these components unchanged. In its opening, a batch run requests the product C Z, where C = X'X
 for the new rows X in their frame. The block Z is made from the components and from random columns, as after a change of
 clients (`Algorithm.restart`). Without the random columns, a block that is orthogonal to a new direction would stay
-orthogonal, and would look converged. If the opening finds that the rows are the rows of the earlier run (`earlier`),
-the run ends as soon as the residuals are small.
+orthogonal, and would look converged. If the opening finds that the rows are the rows of the earlier run
+(`earlier_run`), the run ends as soon as the residuals are small.
 
 The start changes the number of messages, but the result only by rounding errors. Sparse components are an exception,
 because they are a local optimum near the start.
@@ -30,7 +30,7 @@ from flower_pca.core.model import EarlierRun, Model
 from flower_pca.results.pca import PCAResult
 
 
-class Components(NamedTuple):
+class StartComponents(NamedTuple):
     """The components that a run starts from, as rows, and the scale and names of their columns."""
 
     components_: Array
@@ -40,7 +40,7 @@ class Components(NamedTuple):
     def __repr__(self) -> str:
         return brief(self)
 
-    def arrange(self, order: Sequence[str]) -> Components:
+    def arrange(self, order: Sequence[str]) -> StartComponents:
         """Return these components with columns in this order, without column names."""
         place = {str(name): j for j, name in enumerate(self.feature_names_in_)}
         missing = [name for name in order if name not in place]
@@ -52,17 +52,17 @@ class Components(NamedTuple):
             )
         places = [place[name] for name in order]
         scale = None if self.scale_ is None else self.scale_[places]
-        return Components(self.components_[:, places], scale)
+        return StartComponents(self.components_[:, places], scale)
 
 
 # The random columns of the start are drawn as for a restart with this number. Restarts of the run have lower numbers,
 # so they draw other columns.
 _FIRST_RESTART: Final = 1000
 
-Start: TypeAlias = "Array | PCAResult | Components | str | os.PathLike[str]"
+Start: TypeAlias = "Array | PCAResult | StartComponents | str | os.PathLike[str]"
 
 
-def basis(init: Start, r: int, wanted: tuple[str, ...] | None) -> tuple[Array, tuple[str, ...] | None]:
+def start_basis(init: Start, r: int, wanted: tuple[str, ...] | None) -> tuple[Array, tuple[str, ...] | None]:
     """Return the r orthonormal columns that a tracker begins with, in original units, and the column names of the run.
 
     The names are `wanted`, or the column names of the start if the run names no columns. The names make sure that the
@@ -80,7 +80,7 @@ def basis(init: Start, r: int, wanted: tuple[str, ...] | None) -> tuple[Array, t
     return linalg.orth(rows.T), wanted
 
 
-def block(
+def start_block(
     init: Start, algorithm: Algorithm[Any], *, n_components: int | float, seed: int, wanted: tuple[str, ...] | None
 ) -> Array:
     """Return the block Z for which the opening requests C Z, in the original units of the rows.
@@ -120,11 +120,11 @@ def block(
     return mixed if scale is None else mixed / scale[:, None]
 
 
-def earlier(
+def earlier_run(
     init: Start, algorithm: Algorithm[Any], *, n_components: int | float, wanted: tuple[str, ...] | None
 ) -> EarlierRun | None:
     """Return the figures by which the rows of a converged earlier run are recognized, or None for any other start."""
-    found: Any = _loaded(init)
+    found: Any = _load_start(init)
     if not isinstance(found, PCAResult) or not isinstance(n_components, int):
         return None
     settled = found.status.outcome in (Outcome.CONVERGED, Outcome.DONE) and found.residuals_ is not None
@@ -145,35 +145,35 @@ def earlier(
     )
 
 
-def _error_as_angle(found: PCAResult, algorithm: Algorithm[Any]) -> float | None:
+def _error_as_angle(result: PCAResult, algorithm: Algorithm[Any]) -> float | None:
     """Return the error of a run as an angle, or None if it is not known.
 
     The error is the smaller of the estimate from the residuals and the algorithm's error, if the latter is an angle.
     """
-    angles = [] if found.sine_estimate_ is None else [found.sine_estimate_]
-    if algorithm.ends_by_angle and found.algorithm.partition("(")[0] == algorithm.name:
-        rounds = found.history.of(algorithm.name)
+    angles = [] if result.sine_estimate_ is None else [result.sine_estimate_]
+    if algorithm.ends_by_angle and result.algorithm.partition("(")[0] == algorithm.name:
+        rounds = result.history.of(algorithm.name)
         angles += [rounds[-1].metrics["error"]] if len(rounds) and "error" in rounds[-1].metrics else []
     return min(angles, default=None)
 
 
-def components_of(init: Start) -> Components:
+def components_of(init: Start) -> StartComponents:
     """Return the components of a start, with the scale and names of their columns if they are known.
 
     Raise a ConfigError if the components are not a matrix of finite numbers.
     """
-    found: Any = _loaded(init)
-    rows = checks.numbers("The components to start from", getattr(found, "components_", found))
+    found: Any = _load_start(init)
+    rows = checks.as_numbers("The components to start from", getattr(found, "components_", found))
     if rows.ndim == 3:
         rows = rows[-1]
     if rows.ndim != 2 or 0 in rows.shape or not np.isfinite(rows).all():
         raise _shape_error("a start needs a matrix of finite numbers", rows)
-    return Components(rows, getattr(found, "scale_", None), getattr(found, "feature_names_in_", None))
+    return StartComponents(rows, getattr(found, "scale_", None), getattr(found, "feature_names_in_", None))
 
 
-def read(init: Start) -> PCAResult | Components:
+def read_start(init: Start) -> PCAResult | StartComponents:
     """Return a start as a result if it is a result or a file, and otherwise as components."""
-    found: Any = _loaded(init)
+    found: Any = _load_start(init)
     components = components_of(found)
     return found if isinstance(found, PCAResult) else components
 
@@ -194,7 +194,7 @@ def refuse_setting(algorithm: Algorithm[Any], init: Start) -> None:
     )
 
 
-def _loaded(init: Start) -> Any:
+def _load_start(init: Start) -> Any:
     if not isinstance(init, str | os.PathLike):
         return init
     try:

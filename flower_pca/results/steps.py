@@ -20,7 +20,7 @@ from flower_pca.core.model import Model
 from flower_pca.results import drawn, facts, saved
 from flower_pca.results.facts import Fact, Listing, Summary
 from flower_pca.results.left_out import LeftOut, plain_left_out
-from flower_pca.results.matching import arrange
+from flower_pca.results.matching import with_columns_in_order
 from flower_pca.rows import gaps
 from flower_pca.tracking import panel
 from flower_pca.tracking.columns import NAMED
@@ -157,10 +157,10 @@ class TrackingResult:
             **{f"{name}_": left[name] for name in ("values", "rows", "deficient", "outliers", "missing")},  # type: ignore[arg-type]
             residuals_=left["residual"],
             changes_=first + np.flatnonzero(left["changed"]),
-            statistics_=_by_step(left["statistic"], first),
-            levels_=_by_step(left["level"], first),
+            statistics_=_known_by_step(left["statistic"], first),
+            levels_=_known_by_step(left["level"], first),
             first_=first,
-            totals_={"steps": first + len(left["bases"]), **_totals(left)},
+            totals_={"steps": first + len(left["bases"]), **_totals_by_name(left)},
             status=replace(status, words="; ".join((status.words, *advice))),
             history=history,
             algorithm=algorithm,
@@ -168,7 +168,7 @@ class TrackingResult:
             config=config,
             feature_names_in_=names,
             feature_digest=model.feature_digest,
-            causes_=_causes(left, first),
+            causes_=_causes_by_step(left, first),
         )
 
     @property
@@ -200,7 +200,7 @@ class TrackingResult:
         truth : ndarray of shape (steps, r, d)
             The true components of each step as rows, or an array of shape (r, d) that holds for all steps.
         """
-        true = checks.numbers("The truth", truth)
+        true = checks.as_numbers("The truth", truth)
         if true.ndim == 2:
             true = np.broadcast_to(true, (self.steps, *true.shape))
         if true.ndim != 3 or len(true) != self.steps or true.shape[2] != self.n_features_in_:
@@ -239,7 +239,7 @@ class TrackingResult:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the result to an npz file with a JSON header, and return the path."""
-        header = {name: getattr(self, name) for name in _HEADER} | saved.of_run(self)
+        header = {name: getattr(self, name) for name in _HEADER} | saved.run_fields_as_plain(self)
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         return files.write(path, "tracking result", header, arrays)
 
@@ -247,8 +247,8 @@ class TrackingResult:
     def load(cls, path: str | os.PathLike[str]) -> TrackingResult:
         """Read a result from a file that `save` has written."""
         header, arrays = files.read(path, "tracking result")
-        saved.require_whole(path, "tracking result", {*_HEADER, *_ARRAYS}, {*header, *arrays})
-        with files.refuse_others(path, "tracking result"):
+        saved.require_entries(path, "tracking result", {*_HEADER, *_ARRAYS}, {*header, *arrays})
+        with files.refusing_malformed(path, "tracking result"):
             return cls(
                 **{name: arrays[name] for name in _ARRAYS},  # type: ignore[arg-type]
                 statistics_={int(step): value for step, value in header["statistics_"].items()},
@@ -258,7 +258,7 @@ class TrackingResult:
                 algorithm=header["algorithm"],
                 seed=header["seed"],
                 causes_={int(step): cause for step, cause in header["causes_"].items()},
-                **saved.from_run(header),
+                **saved.run_fields_from_plain(header),
             )
 
     def plot(self, what: str, path: str | os.PathLike[str]) -> Path:
@@ -277,7 +277,7 @@ class TrackingResult:
         path
             The path of the picture.
         """
-        return drawn.draw(self, what, path)
+        return drawn.draw_result(self, what, path)
 
     def summary(self, *, digits: int = 4) -> Summary:
         """Return a summary in sentences, figures and a table, with remarks on the reliability of the result.
@@ -298,7 +298,7 @@ class TrackingResult:
             f"{self.totals_['rows']:,} rows x {labels.count(self.n_features_in_, 'column')}",
             facts=self._facts(),
             findings=self._findings(),
-            remarks=[*facts.of_status(self.status), *facts.of_left_out(self.left_out)],
+            remarks=[*facts.remarks_on_status(self.status), *facts.remarks_on_left_out(self.left_out)],
             components=self._listing(digits),
         )
 
@@ -309,54 +309,56 @@ class TrackingResult:
         return f"{labels.count(self.totals_['steps'], 'step')}, {size} by {self.algorithm}"
 
     def _facts(self) -> list[Fact]:
-        names, totals = facts.names_of(self), self.totals_
+        names, totals = facts.column_names(self), self.totals_
         series = ("rows", "subspace_change", "residuals", "deficient", "outliers", "changes")
         return [
-            facts.plain("kind", type(self).__name__),
-            facts.plain("algorithm", self.algorithm),
-            facts.plain("outcome", self.status.outcome.value),
-            facts.plain("status", self.status.words),
+            facts.json_only_fact("kind", type(self).__name__),
+            facts.json_only_fact("algorithm", self.algorithm),
+            facts.json_only_fact("outcome", self.status.outcome.value),
+            facts.json_only_fact("status", self.status.words),
             Fact("", "steps", None, f"{totals['steps']:,}"),
             Fact("", "rows", None, f"{totals['rows']:,}"),
             Fact("n_features", "features", self.n_features_in_, f"{self.n_features_in_:,}"),
-            facts.plain("feature_names", facts.plain_names(self)),
-            facts.plain("site_names", {str(key): name for key, name in self.site_names.items()}),
-            facts.plain("left_out", plain_left_out(self.left_out)),
+            facts.json_only_fact("feature_names", facts.names_for_json(self)),
+            facts.json_only_fact("site_names", {str(key): name for key, name in self.site_names.items()}),
+            facts.json_only_fact("left_out", plain_left_out(self.left_out)),
             Fact("n_components", "components", self.n_components_, f"{self.n_components_:,}"),
-            Fact("", "clients", None, f"{facts.clients(self.history):,}"),
-            facts.plain("steps", self.steps),
-            *(facts.plain(name, getattr(self, f"{name}_").tolist()) for name in series),
+            Fact("", "clients", None, f"{facts.number_of_clients(self.history):,}"),
+            facts.json_only_fact("steps", self.steps),
+            *(facts.json_only_fact(name, getattr(self, f"{name}_").tolist()) for name in series),
             Fact("", "changes", None, f"{totals['changed']:,}"),
             Fact("", "entries taken for outliers", None, f"{totals['outliers']:,}"),
             Fact("", "rows with too many gaps", None, f"{totals['deficient']:,}"),
-            facts.plain("largest_weights", [facts.weights(row, names) for row in self.components_[-1]]),
-            *facts.of_messages(self.history),
-            facts.of_answers(masked=bool(self.config.get("mask"))),
-            facts.plain("seed", self.seed),
+            facts.json_only_fact(
+                "largest_weights", [facts.weights_for_json(row, names) for row in self.components_[-1]]
+            ),
+            *facts.facts_on_messages(self.history),
+            facts.fact_on_answers(masked=bool(self.config.get("mask"))),
+            facts.json_only_fact("seed", self.seed),
         ]
 
     def _findings(self) -> list[str]:
         """Return sentences about the changes of the subspace, and about the columns in the last step's components."""
-        names, totals = facts.names_of(self), self.totals_
+        names, totals = facts.column_names(self), self.totals_
         rows = labels.count(totals["rows"], "row")
         steps = labels.count(totals["steps"], "step")
-        said = [f"{rows} in {steps}, at {labels.count(facts.clients(self.history), 'client')}."]
+        said = [f"{rows} in {steps}, at {labels.count(facts.number_of_clients(self.history), 'client')}."]
         if changes := [f"{step}" for step in self.changes_]:
-            where = labels.noun(len(changes), "step")
+            where = labels.pluralize(len(changes), "step")
             said.append(f"A change was declared at {where} {', '.join(changes)}.")
         for step, cause in self.causes_.items():
-            said.append(f"Step {step}: {in_words(cause, names, self.site_names)}")
+            said.append(f"Step {step}: {cause_in_words(cause, names, self.site_names)}")
         for j, row in enumerate(self.components_[-1][: facts.FOUND], 1):
-            said.append(f"Component {j} of the last step: {facts.columns_of(row, names)}.")
+            said.append(f"Component {j} of the last step: {facts.component_in_words(row, names)}.")
         return said
 
     def _listing(self, digits: int) -> Listing:
         """Return the basis of the last step as a table, with a line for each component."""
         checks.integer("digits", digits, least=1, most=17)
-        names = facts.names_of(self)
+        names = facts.column_names(self)
         sizes = self.values_[-1] / max(int(self.rows_[-1]), 1)
         lines = [
-            [f"{j}", f"{size:.{digits}g}", labels.in_words(row, names)]
+            [f"{j}", f"{size:.{digits}g}", labels.weights_in_words(row, names)]
             for j, (size, row) in enumerate(zip(sizes, self.components_[-1], strict=True), 1)
         ]
         return Listing(["component", "mean square of a row", "largest weights"], lines)
@@ -373,7 +375,7 @@ class TrackingResult:
             lines[step - self.first_] += "  yes"
         shown = self._listing(4).lines
         last = [f"component {j} of the last step: {words}" for j, _, words in shown]
-        out = [remark.words for remark in facts.of_left_out(self.left_out)]
+        out = [remark.words for remark in facts.remarks_on_left_out(self.left_out)]
         return "\n".join([head, *lines, *last, *out])
 
     def __repr__(self) -> str:
@@ -384,10 +386,10 @@ class TrackingResult:
 
     def _scores(self, rows: Array, step: int) -> Array:
         basis = np.ascontiguousarray(self.components_[step].T)
-        return gaps.fit(basis, *gaps.without(rows))[0]
+        return gaps.fit_rows(basis, *gaps.without_gaps(rows))[0]
 
     def _rows(self, X: Any) -> Array:
-        given = arrange(X, labels.tuple_of(self.feature_names_in_), self.feature_digest)
+        given = with_columns_in_order(X, labels.tuple_of(self.feature_names_in_), self.feature_digest)
         rows = gaps.rows_with_gaps(given, "the rows given")
         if rows.shape[1] != self.n_features_in_:
             raise ConfigError(
@@ -397,29 +399,29 @@ class TrackingResult:
         return rows
 
 
-def _by_step(values: Array, first: int) -> dict[int, float]:
+def _known_by_step(values: Array, first: int) -> dict[int, float]:
     """Return the values that are not NaN, by the number of their step."""
     numbered = enumerate(values, first)
     return {j: float(value) for j, value in numbered if not np.isnan(value)}
 
 
-def cause_of(kind: int, named: Array, clients: Sequence[int]) -> Cause:
+def cause_of(kind: int, positions: Array, clients: Sequence[int]) -> Cause:
     """Return the cause of a change, from the figures that `tracking.panel` stores for the step of the change."""
     kinds = [reason for reason in panel.REASONS if kind & reason]
-    places = named.reshape(-1, NAMED).astype(int).tolist()
+    places = positions.reshape(-1, NAMED).astype(int).tolist()
     by_kind = dict(zip(panel.REASONS, places, strict=False))
     columns = dict.fromkeys(column for reason in kinds for column in by_kind[reason] if column >= 0)
-    newest = named[-NAMED:].astype(int)
+    newest = positions[-NAMED:].astype(int)
     sites = [clients[place] for place in newest if place >= 0]
     return {"reasons": [panel.REASONS[reason] for reason in kinds], "columns": list(columns), "sites": sites}
 
 
-def in_words(cause: Cause, names: Sequence[str], sites: Mapping[int, str]) -> str:
+def cause_in_words(cause: Cause, names: Sequence[str], sites: Mapping[int, str]) -> str:
     """Describe the cause of a change in the second half of a sentence: "by ..., most in ..., at ...."."""
     reasons = [_REASONS[str(reason)] for reason in cause["reasons"]]
     columns = [names[int(column)] for column in cause["columns"]]
     clients = [labels.client_name(sites, int(site)) for site in cause["sites"]]
-    said = f"by {labels.series(reasons)}"
+    said = f"by {labels.join_with_and(reasons)}"
     if columns:
         said += f", most in {', '.join(columns)}"
     if clients:
@@ -427,7 +429,7 @@ def in_words(cause: Cause, names: Sequence[str], sites: Mapping[int, str]) -> st
     return f"{said}."
 
 
-def _causes(left: Mapping[str, Array], first: int) -> dict[int, Cause]:
+def _causes_by_step(left: Mapping[str, Array], first: int) -> dict[int, Cause]:
     if "kinds" not in left:
         return {}
     changed, clients = np.flatnonzero(left["changed"]), left["clients"].tolist()
@@ -435,7 +437,7 @@ def _causes(left: Mapping[str, Array], first: int) -> dict[int, Cause]:
     return {first + int(j): cause_of(kind, named, clients) for j, kind, named in causes}
 
 
-def _totals(left: Mapping[str, Array]) -> dict[str, int]:
+def _totals_by_name(left: Mapping[str, Array]) -> dict[str, int]:
     total = "total."
     return {name.removeprefix(total): int(value) for name, value in left.items() if name.startswith(total)}
 
@@ -453,13 +455,14 @@ def _warn_of_single_columns(left: Mapping[str, Array], names: Sequence[str]) -> 
         # If a value is unknown, it is NaN, and the comparison is false.
         if is_single and values[j] > _OUTWEIGHS * following:
             said.append(
-                f"component {j + 1} is {names[column]} alone, {_ratio(values[j], following)} the next: check for a "
+                f"component {j + 1} is {names[column]} alone, {_ratio_in_words(values[j], following)} the next: "
+                f"check for a "
                 "stuck sensor or a different unit; robust_tracking removes wrong entries"
             )
     return said
 
 
-def _ratio(large: float, small: float) -> str:
+def _ratio_in_words(large: float, small: float) -> str:
     """Return a ratio as text: "12 times", or "more than 1,000,000 times" if rounding errors dominate it."""
     if small * _MANY <= large:
         return f"more than {_MANY:,.0f} times"
@@ -484,7 +487,7 @@ def _warn_of_too_few(left: Mapping[str, Array]) -> list[str]:
     if found <= max(_STANDS_OUT * noise, 1e-10 * mean):
         return []
     few = f"{labels.count(r, 'component')} may be too few"
-    return [f"{few}: one direction of the residuals has {_ratio(found, noise)} the variance of noise"]
+    return [f"{few}: one direction of the residuals has {_ratio_in_words(found, noise)} the variance of noise"]
 
 
 def _remark_on_period(left: Mapping[str, Array]) -> list[str]:
@@ -508,5 +511,5 @@ def _remark_on_tests(left: Mapping[str, Array]) -> list[str]:
     level = left["level"][tested[-1]]
     usual = float(np.nanmedian(left["statistic"]))
     if level > _UNSTEADY * usual > 0.0:
-        said.append(f"too unsteady to monitor: an alarm needs {_ratio(level, usual)} the usual statistic")
+        said.append(f"too unsteady to monitor: an alarm needs {_ratio_in_words(level, usual)} the usual statistic")
     return said

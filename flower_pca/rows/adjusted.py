@@ -18,7 +18,7 @@ from flower_pca.names.table import Table
 from flower_pca.rows import combat, moves
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.measured import Measured
-from flower_pca.rows.moves import Moves
+from flower_pca.rows.moves import RowMap
 
 # These names stand for arrays in the local result of a site: its means, or its difference from all sites if sites are
 # harmonized.
@@ -27,7 +27,7 @@ SITE_LOCATION, SITE_SCALE = "site_location", "site_scale"
 
 
 @dataclass(frozen=True)
-class Residuals:
+class AdjustedRows:
     """The features of a joint table without the part that the covariates explain.
 
     Attributes
@@ -44,7 +44,7 @@ class Residuals:
 
     joint: Measured
     d: int
-    moves: Moves
+    moves: RowMap
     fill: Array | None
 
     axis: Final = 0
@@ -76,15 +76,17 @@ class Residuals:
         return
 
 
-def require_complete(joint: Measured, named: tuple[str, ...] | None, d: int, who: str, *, local_mean: bool) -> None:
+def require_complete(
+    joint: Measured, covariates: tuple[str, ...] | None, d: int, who: str, *, local_mean: bool
+) -> None:
     """Raise a DataError if a covariate has missing values.
 
     If missing values become local means (`local_mean`), also raise a DataError if a feature has no values at all.
     """
     if not joint.missing:
         return
-    seen = np.broadcast_to(np.asarray(joint.observed().seen), joint.d)
-    names = labels.column_names(named, joint.d)
+    seen = np.broadcast_to(np.asarray(joint.observed_moments().value_counts), joint.d)
+    names = labels.column_names(covariates, joint.d)
     for name, count in zip(names[d:], seen[d:], strict=True):
         if count < joint.n:
             raise DataError(
@@ -98,15 +100,17 @@ def require_complete(joint: Measured, named: tuple[str, ...] | None, d: int, who
             )
 
 
-def table(whole: Table, joint: Measured, names: tuple[str, ...] | None, frame: Frame, move: Moves | None) -> Table:
+def table_of_features(
+    table: Table, joint: Measured, names: tuple[str, ...] | None, frame: Frame, moves: RowMap | None
+) -> Table:
     """Return the table of the features of a joint table, transformed by the moves unless `move` is None."""
     covariates = frame.covariates
     assert covariates is not None
     d = joint.d - len(covariates.names)
-    if move is None:
-        return replace(whole if names is None else whole.pick(names), texts={}, coded=())
-    fill = joint.own_fill()[:d] if frame.own and joint.missing else frame.fill
-    return Table(Residuals(joint, d, move, fill), names)
+    if moves is None:
+        return replace(table if names is None else table.pick(names), texts={}, coded=())
+    fill = joint.local_means()[:d] if frame.own and joint.missing else frame.fill
+    return Table(AdjustedRows(joint, d, moves, fill), names)
 
 
 def hat_root(data: Any, inverse: Array, rows: int) -> Array:
@@ -133,7 +137,7 @@ def hat_root(data: Any, inverse: Array, rows: int) -> Array:
     return np.column_stack([mean, A @ (V * np.sqrt(np.maximum(values, 0.0)))])
 
 
-def of_site(data: Any) -> dict[str, Array]:
+def local_adjustment(data: Any) -> dict[str, Array]:
     """Return the arrays with which a site adjusts or harmonizes new rows as in the run. They never leave the site.
 
     Return {} if the adjustment is the same at all sites.
@@ -155,4 +159,4 @@ def hints_of_constant_columns(data: Any) -> list[str]:
         return []
     effect = moves.effect(joint.in_frame(Frame()), data.d, covariates)
     places = np.flatnonzero(effect.constant)
-    return [combat.of_constant_columns(places, joint.names, data.who)] if len(places) else []
+    return [combat.hint_of_constant_columns(places, joint.names, data.who)] if len(places) else []

@@ -14,20 +14,20 @@ import numpy as np
 
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
-from flower_pca.rows.moves import Moves
+from flower_pca.rows.moves import RowMap
 from flower_pca.rows.statistics import Product, Source, Statistics
 
 
-def source(joint: Source, d: int, moves: Moves | None) -> Source:
+def adjusted_source(joint: Source, d: int, moves: RowMap | None) -> Source:
     """Return the statistics of the features, transformed by the moves unless `moves` is None.
 
     If the statistics of the joint table have neither C nor R, the result includes a function that computes C Z for a
     block Z: see `statistics`. Otherwise, None takes its place.
     """
     known, whole = joint
-    features = known.of_columns(np.arange(d))
+    features = known.select_columns(np.arange(d))
     if moves is None:
-        return features, whole and functools.partial(_of_features, whole, known.mean)
+        return features, whole and functools.partial(_product_of_features, whole, known.mean)
     slopes, f = moves.slopes, moves.factor
     q = len(slopes)
     last = d + q
@@ -46,35 +46,35 @@ def source(joint: Source, d: int, moves: Moves | None) -> Source:
 
     def product(Z: Array, fill: Array | None) -> Array:
         """Return C Z for the transformed features. `fill` has no effect, because missing values have been filled."""
-        wide = _padded(f[:, None] * Z, known.d)
+        wide = _pad_with_zero_rows(f[:, None] * Z, known.d)
         wide[d:last] = -slopes @ Z
         found = whole(wide, None)
         return np.asarray(f[:, None] * found[:d] - slopes.T @ found[d:last])
 
     m2 = known.m2[:d] * f**2
     if q:
-        crossed = _of_unit_columns(whole, known, d, q)
+        crossed = _products_of_unit_columns(whole, known, d, q)
         squares = np.einsum("qd,qd->d", slopes, crossed[d:last] @ slopes)
         m2 = m2 + squares - 2.0 * f * np.einsum("dq,qd->d", crossed[:d], slopes)
     return replace(changed, m2=np.maximum(m2, 0.0)), product
 
 
-def _of_features(whole: Product, mean: Array, Z: Array, fill: Array | None) -> Array:
+def _product_of_features(joint_product: Product, mean: Array, Z: Array, fill: Array | None) -> Array:
     """Return C Z for the features. The function `whole` computes C Z for the joint table with these column means."""
     if fill is not None:
         fill = np.concatenate([fill, mean[len(fill) :]])
-    return np.asarray(whole(_padded(Z, len(mean)), fill)[: len(Z)])
+    return np.asarray(joint_product(_pad_with_zero_rows(Z, len(mean)), fill)[: len(Z)])
 
 
-def _padded(Z: Array, rows: int) -> Array:
+def _pad_with_zero_rows(Z: Array, rows: int) -> Array:
     """Return a block with rows of zeros added below, up to this number of rows."""
     wide = np.zeros((rows, Z.shape[1]))
     wide[: len(Z)] = Z
     return wide
 
 
-def _of_unit_columns(whole: Product, known: Statistics, d: int, q: int) -> Array:
+def _products_of_unit_columns(joint_product: Product, known: Statistics, d: int, q: int) -> Array:
     """Return the products of all columns of the joint table with the covariates, about their means."""
     units = np.zeros((known.d, q))
     units[d : d + q] = np.eye(q)
-    return np.asarray(whole(units, None))
+    return np.asarray(joint_product(units, None))

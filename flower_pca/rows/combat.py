@@ -49,7 +49,7 @@ class SiteEffect:
     constant: Array
 
 
-def effect(n: int, means: Array, variances: Array) -> SiteEffect:
+def site_effect(n: int, means: Array, variances: Array) -> SiteEffect:
     """Return the effect of a site, computed from the means and variances of its n standardized rows."""
     constant = variances <= 0.0
     delta = np.where(constant, 1.0, variances)
@@ -58,11 +58,11 @@ def effect(n: int, means: Array, variances: Array) -> SiteEffect:
     if variance > 0.0:
         lam, nu = (2.0 * variance + mean**2) / variance, (mean * variance + mean**3) / variance
     else:  # All columns have the same variance, so the prior of delta is a single point.
-        return SiteEffect(_shrunk(means, delta, n, gbar, tau2), delta, constant)
+        return SiteEffect(_shrunken_estimates(means, delta, n, gbar, tau2), delta, constant)
     location, scale = means, delta
     for _ in range(_MOST):
         before = location, scale
-        location = _shrunk(means, scale, n, gbar, tau2)
+        location = _shrunken_estimates(means, scale, n, gbar, tau2)
         squares = (n - 1) * delta + n * (means - location) ** 2
         scale = (0.5 * squares + nu) / (0.5 * n + lam - 1.0)
         if has_settled(*before, location, scale):
@@ -77,7 +77,8 @@ def hints_of_few_rows(rows: Array, keys: Array) -> list[str]:
         return []
     verb = "has" if len(few) == 1 else "have"
     return [
-        f"{labels.series(few)} {verb} fewer than {FEW_ROWS} rows, so location and scale are uncertain there. Leave "
+        f"{labels.join_with_and(few)} {verb} fewer than {FEW_ROWS} rows, so location and scale are uncertain "
+        f"there. Leave "
         "them out, or wait until they have more rows."
     ]
 
@@ -95,12 +96,12 @@ def hints_of_constant_columns(pairs: Array, keys: Array, names: Sequence[str] | 
         The names of the columns, if they have names.
     """
     sites = np.unique(pairs[:, 0])
-    return [of_constant_columns(pairs[pairs[:, 0] == i, 1], names, f"client {keys[i]}") for i in sites]
+    return [hint_of_constant_columns(pairs[pairs[:, 0] == i, 1], names, f"client {keys[i]}") for i in sites]
 
 
-def of_constant_columns(places: Array, names: Sequence[str] | None, who: str) -> str:
+def hint_of_constant_columns(positions: Array, names: Sequence[str] | None, who: str) -> str:
     """Return the hint that columns are constant at a site, and that harmonizing has not changed their scale."""
-    columns = [str(j) if names is None else names[j] for j in places.tolist()]
+    columns = [str(j) if names is None else names[j] for j in positions.tolist()]
     noun, verb = ("Column", "is") if len(columns) == 1 else ("Columns", "are")
     return (
         f"{noun} {enumeration(columns)} {verb} constant at {who}, so harmonizing shifted the rows there without "
@@ -115,5 +116,5 @@ def has_settled(location: Array, scale: Array, new_location: Array, new_scale: A
     return bool(max(moved, np.max(np.abs(new_scale - scale) / scale, initial=0.0)) <= _SETTLED)
 
 
-def _shrunk(means: Array, scale: Array, n: int, gbar: float, tau2: float) -> Array:
+def _shrunken_estimates(means: Array, scale: Array, n: int, gbar: float, tau2: float) -> Array:
     return np.asarray((tau2 * n * means + scale * gbar) / (tau2 * n + scale))

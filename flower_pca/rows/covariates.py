@@ -64,14 +64,14 @@ class Covariates:
     __repr__ = brief
 
     @property
-    def adjusting(self) -> tuple[str, ...]:
+    def adjusted_names(self) -> tuple[str, ...]:
         """The names of the covariates for which rows are adjusted."""
         return self.names[: self.adjusted]
 
     @property
-    def called(self) -> tuple[str, ...]:
+    def names_in_result(self) -> tuple[str, ...]:
         """The names that a result lists for the adjustment: the covariates, and "site" for the site's own means."""
-        return (*self.adjusting, *([SITE] if self.within else []))
+        return (*self.adjusted_names, *([SITE] if self.within else []))
 
     @property
     def changes_rows(self) -> bool:
@@ -79,7 +79,7 @@ class Covariates:
         return self.within or self.slopes is not None or self.sigma is not None
 
     @property
-    def bare(self) -> Covariates:
+    def without_arrays(self) -> Covariates:
         """The covariates without the arrays that a run computes for them."""
         return replace(self, mean=None, slopes=None, grand=None, sigma=None)
 
@@ -89,19 +89,19 @@ class Covariates:
         every = {"covariate_mean": self.mean, "slopes": self.slopes, "grand": self.grand, "sigma": self.sigma}
         return {name: a for name, a in every.items() if a is not None}
 
-    def same(self, other: Covariates) -> bool:
+    def changes_rows_alike(self, other: Covariates) -> bool:
         """Return whether both objects change every row in the same way."""
         if (self.names, self.adjusted, self.within) != (other.names, other.adjusted, other.within):
             return False
         if self.effect is not other.effect:
             return False
-        for a, b in zip(self._numbers, other._numbers, strict=True):
+        for a, b in zip(self._arrays_in_order, other._arrays_in_order, strict=True):
             if a is not b and (a is None or b is None or not np.array_equal(a, b)):
                 return False
         return True
 
     @property
-    def _numbers(self) -> tuple[Array | None, ...]:
+    def _arrays_in_order(self) -> tuple[Array | None, ...]:
         return self.mean, self.slopes, self.grand, self.sigma
 
     def features_of(self, names: Iterable[str]) -> tuple[str, ...]:
@@ -109,13 +109,13 @@ class Covariates:
         words = {*self.names, *filter(None, map(source_of, self.names))}
         return tuple(name for name in names if name not in words and source_of(name) not in words)
 
-    def plain(self) -> str:
+    def to_text(self) -> str:
         """Return the names and the kind of adjustment as text for a message."""
         return json.dumps({"names": self.names, "adjusted": self.adjusted, "within": self.within})
 
     @classmethod
-    def read(cls, text: str, arrays: Mapping[str, Array]) -> Covariates:
-        """Restore covariates from the text of `plain` and the arrays of `arrays`.
+    def from_text(cls, text: str, arrays: Mapping[str, Array]) -> Covariates:
+        """Restore covariates from the text of `to_text` and the arrays of `arrays`.
 
         Raises
         ------
@@ -137,12 +137,12 @@ class Covariates:
         return cls(tuple(names), adjusted, bool(within), mean, slopes, grand, sigma)
 
 
-def independent(products: Array) -> int:
+def count_independent(products: Array) -> int:
     """Return how many covariates are linearly independent, given the products A'A of the matrix A of covariates."""
-    return int(np.linalg.matrix_rank(inverse(products), hermitian=True)) if products.size else 0
+    return int(np.linalg.matrix_rank(pseudo_inverse(products), hermitian=True)) if products.size else 0
 
 
-def inverse(products: Array) -> Array:
+def pseudo_inverse(products: Array) -> Array:
     """Return the pseudo-inverse (q x q) of the products A'A, where A has a column for each of q covariates.
 
     It is computed from the correlations of the covariates. They may be linearly dependent, so all levels of a column of

@@ -22,11 +22,11 @@ from flower_pca.base.linalg import Array
 from flower_pca.rows import adjusted_statistics, moves, statistics
 from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.frame import Frame, Moments
-from flower_pca.rows.local import DIRECT, LocalData, Operator
+from flower_pca.rows.local import DIRECT, LocalData, RowOperator
 from flower_pca.rows.statistics import Product, Source, Statistics
 
 
-def parts(data: LocalData | FixedData) -> tuple[FixedData, ...]:
+def fixed_parts(data: LocalData | FixedData) -> tuple[FixedData, ...]:
     """Return the parts of the rows (see `folds`) in their frame, represented by the fixed statistics of each part.
 
     The parts are the same for `LocalData` and `FixedData`, so choices that use the parts are the same, too.
@@ -43,16 +43,16 @@ def _parts(data: LocalData, gaps: bool) -> tuple[FixedData, ...]:
 
 def _sources_of_parts(data: LocalData, gaps: bool) -> list[Source]:
     if data.joint is None:
-        return statistics.of_parts(data, gaps=gaps)
+        return statistics.statistics_of_parts(data, gaps=gaps)
     covariates, move = data.frame.covariates, None
     assert covariates is not None
     if covariates.changes_rows:
-        move = moves.of(data.joint.in_frame(Frame(own=data.frame.own)), data.d, covariates)
-    parts = statistics.of_parts(data.joint, gaps=gaps)
-    return [adjusted_statistics.source(_filled(part, data.frame), data.d, move) for part in parts]
+        move = moves.row_map_of(data.joint.in_frame(Frame(own=data.frame.own)), data.d, covariates)
+    parts = statistics.statistics_of_parts(data.joint, gaps=gaps)
+    return [adjusted_statistics.adjusted_source(_source_with_fill(part, data.frame), data.d, move) for part in parts]
 
 
-def _filled(joint: Source, frame: Frame) -> Source:
+def _source_with_fill(joint: Source, frame: Frame) -> Source:
     """Return the statistics of a joint table, with missing values filled by the frame's replacements if it has any."""
     known, whole = joint
     if frame.fill is None or frame.own:
@@ -61,7 +61,7 @@ def _filled(joint: Source, frame: Frame) -> Source:
     return known.with_fill(np.concatenate([frame.fill, covariates])), whole
 
 
-class FixedData(Operator):
+class FixedData(RowOperator):
     """The rows X (n x d) of one client in a frame, represented by statistics that no message has influenced.
 
     Answers are float64, and every bit of them depends on the message and the statistics only.
@@ -95,10 +95,10 @@ class FixedData(Operator):
         self.missing = int(np.sum(self.n - statistics.seen))
         self._empty = statistics.seen == 0
         # A column without values gets the common replacement as its mean.
-        self._mean = np.where(self._empty, frame.filling, self._T.mean)
+        self._mean = np.where(self._empty, frame.fill_values, self._T.mean)
 
     @classmethod
-    def of(cls, data: LocalData, path: Path | None = None, *, gaps: bool = False) -> FixedData:
+    def of_rows(cls, data: LocalData, path: Path | None = None, *, gaps: bool = False) -> FixedData:
         """Return the fixed data for these rows in their frame. The most recent result is cached.
 
         Parameters
@@ -116,16 +116,16 @@ class FixedData(Operator):
         def make() -> FixedData:
             parts = functools.partial(_parts, data, gaps)
             if data.joint is not None:
-                joint = statistics.of(data.joint, path, gaps=gaps)
-                return cls._beside_covariates(joint, data.frame, data.d, data.who, parts)
-            source, whole = statistics.of(data, path, gaps=gaps)
-            dense = whole and statistics.dense(data, gaps=gaps)
+                joint = statistics.statistics_of(data.joint, path, gaps=gaps)
+                return cls._with_joint_covariates(joint, data.frame, data.d, data.who, parts)
+            source, whole = statistics.statistics_of(data, path, gaps=gaps)
+            dense = whole and statistics.measure_dense(data, gaps=gaps)
             return cls(source, data.frame, who=data.who, whole=whole, parts=parts, dense=dense)
 
-        return data.measured.newest(("fixed", gaps), lambda newest: newest.frame.same(data.frame), make)
+        return data.measured.cached_if(("fixed", gaps), lambda newest: newest.frame.maps_rows_alike(data.frame), make)
 
     @classmethod
-    def _beside_covariates(
+    def _with_joint_covariates(
         cls, known: Source, frame: Frame, d: int, who: str, parts: Callable[[], tuple[FixedData, ...]]
     ) -> FixedData:
         """Return the fixed data of d features in a frame with covariates, from the statistics of the joint table."""
@@ -133,15 +133,15 @@ class FixedData(Operator):
         assert covariates is not None
         if covariates.changes_rows:
             joint = FixedData(known[0], Frame(own=True), who=who, whole=known[1])
-            move = moves.of(joint, d, covariates)
-        found, whole = adjusted_statistics.source(_filled(known, frame), d, move)
+            move = moves.row_map_of(joint, d, covariates)
+        found, whole = adjusted_statistics.adjusted_source(_source_with_fill(known, frame), d, move)
         return cls(found, frame, who=who, whole=whole, parts=parts, joint=known)
 
     def with_covariates(self, covariates: Covariates) -> FixedData:
         """Return the same features in the same frame, with these new parameters for covariates."""
         assert self._joint is not None
         frame = replace(self.frame, covariates=covariates)
-        return FixedData._beside_covariates(self._joint, frame, self.d, self.who, self.parts)
+        return FixedData._with_joint_covariates(self._joint, frame, self.d, self.who, self.parts)
 
     def joint_in(self, frame: Frame) -> FixedData:
         """Return features and covariates as one table in this frame, represented by their statistics."""
@@ -151,20 +151,20 @@ class FixedData(Operator):
 
     def matmat(self, Z: Array, *, reuse: int = 4) -> Array:
         """Return X'(XZ). `reuse` has no effect."""
-        self.complete()
+        self.require_no_gaps()
         Z1 = self.frame.unscale(np.asarray(Z, dtype=np.float64))
-        between = self.n * np.outer(self._e, self._e @ Z1)
+        between = self.n * np.outer(self._offset_of_mean, self._offset_of_mean @ Z1)
         return self.frame.unscale(self._scatter_times(self._T, Z1) + between)
 
     def gram(self) -> Array:
         """Return X'X (d x d)."""
-        self.complete()
-        return self._gram
+        self.require_no_gaps()
+        return self._cached_gram
 
     def root(self) -> Array:
         """Return a matrix A with A'A = X'X, which has at most n + 1 or d + 1 rows."""
-        self.complete()
-        return self._root
+        self.require_no_gaps()
+        return self._cached_root
 
     def sketch(self, Z: Array) -> tuple[Array, Callable[[Array], Array]]:
         """Return a matrix S with S'S = Z'X'XZ, and a function that maps a block Y with as many rows as S to X'Y."""
@@ -196,10 +196,10 @@ class FixedData(Operator):
 
     def squares(self) -> Array:
         """Return the sum of squares of each column."""
-        squares = self._T.m2 + self.n * self._e**2
-        return np.asarray(squares / self.frame.divisor**2)
+        squares = self._T.m2 + self.n * self._offset_of_mean**2
+        return np.asarray(squares / self.frame.column_divisors**2)
 
-    def _eigen(self, k: int) -> tuple[Array, Array]:
+    def _gram_eigenpairs(self, k: int) -> tuple[Array, Array]:
         if self._T.factor is not None:
             _, s, Vt = np.linalg.svd(self.root(), full_matrices=False)
             return s**2, Vt.T
@@ -234,7 +234,7 @@ class FixedData(Operator):
             total[T.gaps] = -T.factor[:, self.d :].T @ T.factor[:, columns]
         return total
 
-    def peak(self) -> Array:
+    def largest_absolute(self) -> Array:
         """Return the largest absolute value in each column."""
         return self._T.peak
 
@@ -246,9 +246,9 @@ class FixedData(Operator):
         return int.from_bytes(total.digest(), "big")
 
     @functools.cached_property
-    def _e(self) -> Array:
+    def _offset_of_mean(self) -> Array:
         # Both means may be far from 0. So their difference is formed first, and no digits of `rest` are lost.
-        return np.asarray((self._mean - self.frame.centre) + self._T.rest)
+        return np.asarray((self._mean - self.frame.column_centers) + self._T.rest)
 
     def _scatter_times(self, T: Statistics, Z: Array) -> Array:
         """Return C Z for the scatter matrix C of these statistics."""
@@ -261,7 +261,7 @@ class FixedData(Operator):
         return self._whole(Z, None if T is self._stored else self.frame.fill)
 
     @functools.cached_property
-    def _full(self) -> Statistics:
+    def _full_statistics(self) -> Statistics:
         """The statistics with C or R. If products use whole numbers, C or R is measured when a stage first needs it."""
         T = self._T
         if T.factor is not None or T.scatter is not None:
@@ -275,11 +275,11 @@ class FixedData(Operator):
         return T if frame.fill is None or frame.own else T.with_fill(frame.fill)
 
     @functools.cached_property
-    def _gram(self) -> Array:
-        T = self._full
+    def _cached_gram(self) -> Array:
+        T = self._full_statistics
         if T.scatter is None:
-            return np.asarray(self._root.T @ self._root)
-        between = self.n * np.outer(self._e, self._e)
+            return np.asarray(self._cached_root.T @ self._cached_root)
+        between = self.n * np.outer(self._offset_of_mean, self._offset_of_mean)
         G = T.scatter[: self.d, : self.d] + between
         if self.frame.scale is None:
             return np.asarray(G)
@@ -287,9 +287,9 @@ class FixedData(Operator):
         return np.asarray(G / scale / scale[:, None])
 
     @functools.cached_property
-    def _root(self) -> Array:
-        e = np.sqrt(self.n) * self._e
-        A = np.vstack([self._full.root, e])
+    def _cached_root(self) -> Array:
+        e = np.sqrt(self.n) * self._offset_of_mean
+        A = np.vstack([self._full_statistics.root, e])
         if self.frame.scale is not None:
             A /= self.frame.scale
         return A

@@ -16,18 +16,18 @@ FEWEST: Final = 4 * PARTS  # With fewer rows, some part would have fewer than fo
 _LOT: Final = 20221122
 
 
-def rows(n: int) -> list[Array]:
+def positions_of_parts(n: int) -> list[Array]:
     """Return the positions of the rows in each part, for n rows."""
     order = np.random.default_rng(_LOT).permutation(n)
     return [np.sort(order[i::PARTS]) for i in range(PARTS)]
 
 
-def parts(data: Measured) -> Iterator[Measured]:
+def parts_of_rows(data: Measured) -> Iterator[Measured]:
     """Yield the parts of stored rows one at a time, so that only one copy is in memory."""
-    return (data.part(chosen) for chosen in rows(data.n))
+    return (data.select_rows(chosen) for chosen in positions_of_parts(data.n))
 
 
-class Together:
+class UnionOfRows:
     """The union X of several sets of rows, with the products of X that the estimation of local components needs."""
 
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float64)
@@ -50,8 +50,8 @@ class Together:
         return np.vstack([data.root() for data in self._sets])
 
 
-def splits(parts: Sequence[Any]) -> list[tuple[Any, Any]]:
+def leave_one_out(parts: Sequence[Any]) -> list[tuple[Any, Any]]:
     """Return pairs of a part and the union of all other parts, one pair for each part."""
     places = range(len(parts))
     others = ([part for j, part in enumerate(parts) if j != i] for i in places)
-    return [(part, Together(rest)) for part, rest in zip(parts, others, strict=True)]
+    return [(part, UnionOfRows(rest)) for part, rest in zip(parts, others, strict=True)]

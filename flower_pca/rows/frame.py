@@ -19,8 +19,8 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief
 from flower_pca.names.columns import write_names
 from flower_pca.rows.covariates import Covariates
-from flower_pca.rows.gram import GramSum, blas
-from flower_pca.rows.split import Split
+from flower_pca.rows.gram import GramSum, load_blas
+from flower_pca.rows.split import ColumnPreparation
 
 _ONE_COPY: Final = 0.5  # A single copy of an allele counts 1, so a smaller count is a rounding error.
 
@@ -53,12 +53,12 @@ class Frame:
     fill: Array | None = None
     own: bool = False
     names: tuple[str, ...] | None = None
-    split: Split | None = None
+    split: ColumnPreparation | None = None
     covariates: Covariates | None = None
 
     __repr__ = brief
 
-    def same(self, other: Frame) -> bool:
+    def maps_rows_alike(self, other: Frame) -> bool:
         """Return whether both frames map every row in the same way."""
         if self is other:
             return True
@@ -69,9 +69,9 @@ class Frame:
                 return False
         if self.covariates is None or other.covariates is None:
             return self.covariates is other.covariates
-        return self.covariates.same(other.covariates)
+        return self.covariates.changes_rows_alike(other.covariates)
 
-    def with_names(self, names: tuple[str, ...] | None, split: Split | None = None) -> Frame:
+    def with_names(self, names: tuple[str, ...] | None, split: ColumnPreparation | None = None) -> Frame:
         """Return the frame for these columns. If the frame already has these columns, return the same object."""
         if (self.names, self.split) == (names, split):
             return self
@@ -90,30 +90,30 @@ class Frame:
         return np.asarray(G / np.outer(self.scale, self.scale))
 
     @cached_property
-    def centre(self) -> Array | float:
+    def column_centers(self) -> Array | float:
         """The number that is subtracted from each column: the mean, or 0."""
         if self.mean is None:
             return 0.0
         return self.mean
 
     @cached_property
-    def divisor(self) -> Array | float:
+    def column_divisors(self) -> Array | float:
         """The divisor of each column: its scale, or 1."""
         if self.scale is None:
             return 1.0
         return self.scale
 
     @cached_property
-    def filling(self) -> Array | float:
+    def fill_values(self) -> Array | float:
         """The replacements for missing values, or 0 if the frame has no replacements."""
         if self.fill is None:
             return 0.0
         return self.fill
 
     @property
-    def bare(self) -> Frame:
+    def without_transformation(self) -> Frame:
         """A frame with the same columns that does not transform values."""
-        covariates = None if self.covariates is None else self.covariates.bare
+        covariates = None if self.covariates is None else self.covariates.without_arrays
         return Frame(names=self.names, split=self.split, covariates=covariates)
 
     @property
@@ -126,7 +126,7 @@ class Frame:
         return found
 
     @property
-    def length(self) -> int:
+    def bytes_of_names(self) -> int:
         """The number of bytes that the names of columns take in a message."""
         covariates = () if self.covariates is None else self.covariates.names
         return sum(len(write_names(names)) for names in (self.names, covariates) if names)
@@ -157,15 +157,15 @@ class Moments:
     __repr__ = brief
 
     @property
-    def seen(self) -> Any:
+    def value_counts(self) -> Any:
         """The number of values behind mean and m2: n, or a number for each column."""
         if self.count is None:
             return self.n
         return self.count
 
-    def sums(self, frame: Frame) -> tuple[Array, Array]:
+    def sums_in_frame(self, frame: Frame) -> tuple[Array, Array]:
         """Return the sum and the sum of squares of each column of the rows in a frame, with missing values filled."""
-        seen, centre = np.asarray(self.seen, dtype=np.float64), frame.centre
+        seen, centre = np.asarray(self.value_counts, dtype=np.float64), frame.column_centers
         off = np.where(seen > 0, self.mean - centre, 0.0)
         sums = seen * off
         squares = self.m2 + seen * off**2
@@ -173,13 +173,13 @@ class Moments:
             filled = frame.fill - centre
             sums = sums + (self.n - seen) * filled
             squares = squares + (self.n - seen) * filled**2
-        divisor = frame.divisor
+        divisor = frame.column_divisors
         return sums / divisor, squares / divisor**2
 
 
-def merge(a: Moments, b: Moments) -> Moments:
+def merge_moments(a: Moments, b: Moments) -> Moments:
     """Return the moments of the union of two sets of rows, without cancellation (Chan, Golub, LeVeque 1979)."""
-    before, there = a.seen, b.seen
+    before, there = a.value_counts, b.value_counts
     seen = before + there
     divisor, count = seen, None
     if a.count is not None or b.count is not None:
@@ -214,7 +214,7 @@ def sparse_moments(S: Any) -> Moments:
     return Moments(n, mean + rest, np.maximum(m2, 0.0), count)
 
 
-def fill_gaps(S: Any, fill: Array) -> Any:
+def fill_sparse_gaps(S: Any, fill: Array) -> Any:
     """Return the sparse rows with missing values replaced by the value of `fill` for their column."""
     gaps = np.isnan(S.data)
     filled = np.where(gaps, fill[S.indices], S.data)
@@ -222,12 +222,12 @@ def fill_gaps(S: Any, fill: Array) -> Any:
     return type(S)((data, S.indices, S.indptr), shape=S.shape)
 
 
-def apply(frame: Frame, X: Array, dtype: np.dtype[Any]) -> Array:
+def rows_in_frame(frame: Frame, X: Array, dtype: np.dtype[Any]) -> Array:
     """Return the dense rows X in a frame, with this data type."""
     if frame.fill is not None and X.dtype.kind == "f":
         X = np.where(np.isnan(X), frame.fill, X)
     if frame.mean is not None and X.dtype == np.float32 == dtype:
-        X = _minus(X, frame.mean)
+        X = _subtract_mean(X, frame.mean)
     elif frame.mean is not None:
         X = X - frame.mean
     if frame.scale is not None:
@@ -235,7 +235,7 @@ def apply(frame: Frame, X: Array, dtype: np.dtype[Any]) -> Array:
     return X.astype(dtype, copy=False)
 
 
-def _minus(X: Array, mean: Array) -> Array:
+def _subtract_mean(X: Array, mean: Array) -> Array:
     """Return single-precision rows minus a double-precision mean. Only the last bit of a result may be wrong.
 
     The mean is subtracted in two single-precision parts.
@@ -286,7 +286,7 @@ class Adjoint:
         return self.frame.unscale(Z)
 
 
-def product(blocks: Iterable[Any], Z: Array, frame: Frame) -> Array:
+def product_in_frame(blocks: Iterable[Any], Z: Array, frame: Frame) -> Array:
     """Return X'(XZ) for the rows X in a frame, summed in double precision, from blocks of stored rows.
 
     The frame is applied once, to the sum over all blocks.
@@ -327,7 +327,7 @@ def _add_product(total: Array, S: Any, Y: Array) -> None:
         total += np.asarray(S.T @ Y)
     elif min(Y.shape) == 1:
         # BLAS stores matrices by columns, so all matrices are transposed here.
-        blas().dgemm(1.0, Y.T, S.T, beta=1.0, c=total.T, trans_b=True, overwrite_c=True)
+        load_blas().dgemm(1.0, Y.T, S.T, beta=1.0, c=total.T, trans_b=True, overwrite_c=True)
     else:
         product = np.empty((_STRIPE, Y.shape[1]))
         for start in range(0, len(total), _STRIPE):
@@ -358,16 +358,18 @@ def column_sums(blocks: Iterable[Array], d: int) -> Array:
     return total
 
 
-def means_there(blocks: Iterable[Array], d: int) -> tuple[Array, Array]:
+def means_of_present(blocks: Iterable[Array], d: int) -> tuple[Array, Array]:
     """Return the mean and the number of the present values in each column."""
     total, count = np.zeros(d), np.zeros(d, dtype=np.int64)
     with np.errstate(over="ignore", invalid="ignore"):
-        for rows in about_mean(blocks, np.zeros(d), 0.0, count):
+        for rows in blocks_about_mean(blocks, np.zeros(d), 0.0, count):
             total += np.ones(len(rows)) @ rows
     return total / np.maximum(count, 1), count
 
 
-def about_mean(blocks: Iterable[Array], mean: Array, gap: Any = None, count: Array | None = None) -> Iterator[Array]:
+def blocks_about_mean(
+    blocks: Iterable[Array], mean: Array, gap: Any = None, count: Array | None = None
+) -> Iterator[Array]:
     """Yield blocks of rows minus `mean`, in the precision of `mean`. All blocks use the same memory.
 
     Missing values become `gap`. If `count` is given, the number of values in each column is added to it.
@@ -381,13 +383,13 @@ def about_mean(blocks: Iterable[Array], mean: Array, gap: Any = None, count: Arr
         part = np.subtract(block, mean, out=buffer[: len(block)], casting="same_kind")
         if gap is not None:
             gaps = np.isnan(part)
-            set_gaps(part, gap, gaps)
+            fill_gaps_in_place(part, gap, gaps)
             if count is not None:
                 count += len(part) - _count_by_column(gaps)
         yield part
 
 
-def set_gaps(rows: Array, gap: Any, gaps: Array) -> None:
+def fill_gaps_in_place(rows: Array, gap: Any, gaps: Array) -> None:
     """Replace missing values by `gap`, a single value or one value per column, in place."""
     if np.ndim(gap) or gap != 0.0:
         np.copyto(rows, gap, where=gaps, casting="same_kind")
@@ -436,7 +438,7 @@ def product_and_moments(
     return Moments(n, mean + rest, m2, count), total
 
 
-def pays(n: int, d: int, p: int, reuse: int) -> bool:
+def gram_saves_time(n: int, d: int, p: int, reuse: int) -> bool:
     """Return whether X'X is small and saves time for `reuse` products X'(XZ) of n x d rows with p columns.
 
     X'X is small if it has at most an eighth of the entries of the rows. If d is so small that `auto` will probably
@@ -451,7 +453,7 @@ def pays(n: int, d: int, p: int, reuse: int) -> bool:
 
 
 @dataclass(frozen=True)
-class Spread:
+class ScatterOfRows:
     """The moments and X'X of complete dense rows, computed in one pass and used by all later products.
 
     Attributes
@@ -474,7 +476,7 @@ class Spread:
     __repr__ = brief
 
     @classmethod
-    def of(cls, deviations: Iterable[Array], n: int, mean: Array, dtype: np.dtype[Any]) -> Spread:
+    def from_deviations(cls, deviations: Iterable[Array], n: int, mean: Array, dtype: np.dtype[Any]) -> ScatterOfRows:
         """Return the spread of n rows, computed from blocks of their deviations from their approximate mean."""
         left, squares = np.zeros((2, len(mean)))
         sums = GramSum(len(mean), dtype)
@@ -485,7 +487,7 @@ class Spread:
             if dtype != np.float64:
                 squares += np.einsum("ij,ij->j", D, D)
         rest = left / n
-        gram = sums.total()
+        gram = sums.gram()
         for i in range(0, len(gram), _AT_ONCE):
             gram[i : i + _AT_ONCE] -= np.outer(n * rest[i : i + _AT_ONCE], rest)
         squares = squares - n * rest**2
@@ -494,21 +496,21 @@ class Spread:
         moments = Moments(n, mean + rest, np.maximum(squares, 0.0))
         return cls(moments, mean, rest, gram)
 
-    def times(self, Z: Array, frame: Frame) -> Array:
+    def product_in_frame(self, Z: Array, frame: Frame) -> Array:
         """Return X'(XZ) for the rows in a frame."""
         if frame.scale is not None:
             Z = frame.unscale(Z)
         # Both means may be far from 0. So their difference is formed first, and no digits of `rest` are lost.
-        e = (self.about - frame.centre) + self.rest
+        e = (self.about - frame.column_centers) + self.rest
         product = self.gram @ Z
         product += np.dot((self.moments.n * e)[:, None], (e @ Z)[None])
         if frame.scale is not None:
             product = frame.unscale(product)
         return np.asarray(product)
 
-    def in_frame(self, frame: Frame) -> Array:
+    def gram_in_frame(self, frame: Frame) -> Array:
         """Return X'X for the rows in a frame."""
-        e = (self.about - frame.centre) + self.rest
+        e = (self.about - frame.column_centers) + self.rest
         total = np.empty_like(self.gram)
         for i in range(0, len(total), _AT_ONCE):
             rows = total[i : i + _AT_ONCE]

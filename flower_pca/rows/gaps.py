@@ -58,7 +58,7 @@ def rows_with_gaps(X: Any, who: str, missing: Any = None) -> Array:
     return rows
 
 
-def without(Y: Array) -> tuple[Array, Array]:
+def without_gaps(Y: Array) -> tuple[Array, Array]:
     """Return a copy of Y with zeros for missing values, and the positions of the missing values in row order.
 
     If few values are missing, positions are faster than a mask.
@@ -69,7 +69,7 @@ def without(Y: Array) -> tuple[Array, Array]:
     return flat.reshape(Y.shape), gone
 
 
-def fit(P: Array, Y: Array, gone: Array) -> tuple[Array, int]:
+def fit_rows(P: Array, Y: Array, missing_positions: Array) -> tuple[Array, int]:
     """Return the least-squares coefficients of rows along a basis, using only their observed entries.
 
     The coefficients of row t are the vector a that minimizes ||y_t - P a|| over the observed entries of y_t. If several
@@ -83,9 +83,9 @@ def fit(P: Array, Y: Array, gone: Array) -> tuple[Array, int]:
     P : ndarray of shape (d, r)
         The basis.
     Y : ndarray of shape (m, d)
-        The rows, with zeros for missing values, as `without` returns them.
+        The rows, with zeros for missing values, as `without_gaps` returns them.
     gone : ndarray
-        The positions of the missing values, as `without` returns them.
+        The positions of the missing values, as `without_gaps` returns them.
 
     Returns
     -------
@@ -95,63 +95,63 @@ def fit(P: Array, Y: Array, gone: Array) -> tuple[Array, int]:
     step = max(1, _HELD // max(P.shape[1] ** 2, 1))
     d = len(P)
     if len(Y) <= step:
-        return _fit(P, Y, gone)
+        return _fit_coefficients(P, Y, missing_positions)
     A = np.empty((len(Y), P.shape[1]))
     deficient = 0
     for i in range(0, len(Y), step):
-        begin, end = np.searchsorted(gone, (i * d, (i + step) * d))
-        part_gaps = gone[begin:end] - i * d
-        A[i : i + step], few = _fit(P, Y[i : i + step], part_gaps)
+        begin, end = np.searchsorted(missing_positions, (i * d, (i + step) * d))
+        part_gaps = missing_positions[begin:end] - i * d
+        A[i : i + step], few = _fit_coefficients(P, Y[i : i + step], part_gaps)
         deficient += few
     return A, deficient
 
 
-def _fit(P: Array, Y: Array, gone: Array) -> tuple[Array, int]:
+def _fit_coefficients(P: Array, Y: Array, missing_positions: Array) -> tuple[Array, int]:
     m, r = len(Y), P.shape[1]
-    if (Y.size - len(gone)) * r**2 > _SPARED * m:
-        G = _normal_by_row(P, m, gone)
+    if (Y.size - len(missing_positions)) * r**2 > _SPARED * m:
+        G = _normal_matrices_by_row(P, m, missing_positions)
     else:
-        G = _normal(P, weights_of(Y, gone))
+        G = _normal_matrices(P, observed_weights(Y, missing_positions))
     if _are_well_conditioned(G):
         right = (Y @ P)[:, :, None]
         return np.asarray(np.linalg.solve(G, right)[:, :, 0]), 0
-    weights = weights_of(Y, gone)
+    weights = observed_weights(Y, missing_positions)
     # A single singular matrix would make `inv` refuse the whole stack, so it is replaced by the identity.
     bad = weights.sum(axis=1) < r
     if bad.any():
         G[bad] = np.eye(r)
     try:
         inverse = np.linalg.inv(G)
-        condition = _norm1(G) * _norm1(inverse)
+        condition = _one_norms(G) * _one_norms(inverse)
         # Written like this, a condition number of NaN counts as bad, too.
         bad |= ~(condition < _ILL)
     except np.linalg.LinAlgError:
         # The observed rows of P may be linearly dependent although their number suffices, and `inv` does not report
         # for which row of Y.
-        return _by_svd(P, Y, weights)
-    A = _products(inverse, Y @ P)
+        return _fit_by_svd(P, Y, weights)
+    A = _solve_by_inverse(inverse, Y @ P)
     if (rough := ~bad & (condition > _WELL)).any():
         residuals = Y[rough] - A[rough] @ P.T
         left = residuals * weights[rough]
-        A[rough] += _products(inverse[rough], left @ P)
-    A[bad], deficient = _by_svd(P, Y[bad], weights[bad])
+        A[rough] += _solve_by_inverse(inverse[rough], left @ P)
+    A[bad], deficient = _fit_by_svd(P, Y[bad], weights[bad])
     return A, deficient
 
 
-def weights_of(Y: Array, gone: Array) -> Array:
+def observed_weights(Y: Array, missing_positions: Array) -> Array:
     """Return an array of the shape of Y, with 1 for observed values and 0 for missing values."""
     weights = np.ones(Y.size)
-    weights[gone] = 0.0
+    weights[missing_positions] = 0.0
     return weights.reshape(Y.shape)
 
 
-def _normal(P: Array, weights: Array) -> Array:
+def _normal_matrices(P: Array, weights: Array) -> Array:
     """Return P'diag(w)P for every row w of the weights, as an array of shape (m, r, r).
 
     It is computed as the product of the weights with the products of all pairs of columns of P.
     """
     (d, r), columns = P.shape, np.ascontiguousarray(P.T)
-    first, place = _places(r)
+    first, place = _pair_layout(r)
     packed = np.zeros((len(weights), first[r]))
     step = max(1, _PAIRS // first[r])
     pairs = np.empty((first[r], min(step, d)))
@@ -166,7 +166,7 @@ def _normal(P: Array, weights: Array) -> Array:
 
 
 @lru_cache(maxsize=4)
-def _places(r: int) -> tuple[list[int], Array]:
+def _pair_layout(r: int) -> tuple[list[int], Array]:
     """Return the layout of the products of r columns, in which each pair of columns occurs once.
 
     The first value lists where the products with each column begin. The second value (r x r) maps each pair to its
@@ -178,22 +178,22 @@ def _places(r: int) -> tuple[list[int], Array]:
     return np.searchsorted(i, np.arange(r + 1)).tolist(), place
 
 
-def _normal_by_row(P: Array, m: int, gone: Array) -> Array:
-    """Return the matrices of `_normal` for m rows with few missing values: P'P minus the part of the missing values.
+def _normal_matrices_by_row(P: Array, m: int, missing_positions: Array) -> Array:
+    """Return the matrices of `_normal_matrices` for m rows with few missing values: P'P minus the missing part.
 
     The rows of P at the missing values of each row are stacked, and padded with zeros to the same number.
     """
     (d, r), whole = P.shape, P.T @ P
     G = np.empty((m, r, r))
     padded = np.vstack([P, np.zeros((1, r))])
-    begins = np.searchsorted(gone, np.arange(0, (m + 1) * d, d))
+    begins = np.searchsorted(missing_positions, np.arange(0, (m + 1) * d, d))
     step = max(1, _PAIRS // P.size)
     for i in range(0, m, step):
         ends = begins[i : i + step + 1]
         counts = np.diff(ends)
         places = np.full((len(counts), counts.max()), d)
         there = np.arange(places.shape[1]) < counts[:, None]
-        places[there] = gone[ends[0] : ends[-1]] % d
+        places[there] = missing_positions[ends[0] : ends[-1]] % d
         unseen = padded.take(places, axis=0)
         out = G[i : i + step]
         np.matmul(unseen.transpose(0, 2, 1), unseen, out=out)
@@ -213,16 +213,16 @@ def _are_well_conditioned(G: Array) -> bool:
     return bool((c + f < _WELL * (c - f)).all())
 
 
-def _norm1(G: Array) -> Array:
+def _one_norms(G: Array) -> Array:
     return np.asarray(np.abs(G).sum(axis=1).max(axis=1))
 
 
-def _products(inverse: Array, B: Array) -> Array:
+def _solve_by_inverse(inverse: Array, B: Array) -> Array:
     return np.asarray(np.matmul(inverse, B[:, :, None])[:, :, 0])
 
 
-def _by_svd(P: Array, Y: Array, weights: Array) -> tuple[Array, int]:
-    """Return the results of `_fit`, computed for each row from an SVD of the rows of P at its observed entries."""
+def _fit_by_svd(P: Array, Y: Array, weights: Array) -> tuple[Array, int]:
+    """Return the results of `_fit_coefficients`, from an SVD of the rows of P at the observed entries of each row."""
     d, r = P.shape
     A, deficient = np.empty((len(Y), r)), 0
     step = max(1, _HELD // (d * r))

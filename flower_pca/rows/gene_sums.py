@@ -22,7 +22,7 @@ def gene_sums(rows: Measured, who: str, *, undone: bool) -> tuple[Array, Array]:
         If an entry is too large to be the logarithm of a count.
     """
     sums, squares = np.zeros((2, rows.d))
-    for piece in rows.stored():
+    for piece in rows.stored_blocks():
         entries = np.asarray(piece.data if rows.sparse else piece, dtype=np.float64)
         if undone and entries.max(initial=0.0) > _MOST:
             raise DataError(

@@ -34,7 +34,7 @@ _PRODUCTS: Final = 2**22  # maximum number of products of two entries that are f
 
 
 @lru_cache(maxsize=1)
-def blas() -> Any:
+def load_blas() -> Any:
     """Return scipy's BLAS functions, which are imported when they are first needed."""
     from scipy.linalg import blas as functions
 
@@ -66,9 +66,9 @@ class GramSum:
             self._sum += rows.T @ rows
             return
         rows = np.asarray(rows, dtype=np.float64)
-        self._sum = blas().dsyrk(1.0, rows.T, beta=1.0, c=self._sum.T, lower=1, overwrite_c=1).T
+        self._sum = load_blas().dsyrk(1.0, rows.T, beta=1.0, c=self._sum.T, lower=1, overwrite_c=1).T
 
-    def total(self) -> Array:
+    def gram(self) -> Array:
         """Return the sum (d x d). No block may be added afterwards."""
         if self._in_place:
             _mirror(self._sum)
@@ -84,7 +84,7 @@ def _mirror(G: Array) -> None:
         G[j:, i:j] = G[i:j, j:].T
 
 
-def few_stored(pieces: Iterable[Any], n: int, d: int) -> bool:
+def has_few_stored(pieces: Iterable[Any], n: int, d: int) -> bool:
     """Return whether sparse rows have so few stored entries that `sparse_gram` is faster than dense blocks."""
     # S'S is a sum of this many products of two entries of the same row.
     products = sum(int(np.sum(np.diff(S.indptr).astype(np.int64) ** 2)) for S in pieces)
@@ -99,7 +99,7 @@ def sparse_gram(rows: Iterable[Any], n: int, mean: Array, *, about: Array | floa
     d = len(mean)
     total = np.zeros((d, d))
     flat = total.reshape(-1)
-    for piece in (piece for S in rows for piece in _pieces(S)):
+    for piece in (piece for S in rows for piece in _double_pieces(S)):
         product = piece.T @ piece
         if product.nnz > _FILLED * d * d:
             total += product.toarray()
@@ -114,7 +114,7 @@ def sparse_gram(rows: Iterable[Any], n: int, mean: Array, *, about: Array | floa
     return total
 
 
-def _pieces(S: Any) -> Iterator[Any]:
+def _double_pieces(S: Any) -> Iterator[Any]:
     """Yield pieces of sparse rows in double precision, with at most `_PRODUCTS` products of two entries each."""
     products = np.cumsum(np.diff(S.indptr).astype(np.int64) ** 2)
     start = 0

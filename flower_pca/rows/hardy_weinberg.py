@@ -22,7 +22,7 @@ _DEVIATIONS, _PEOPLE = 40.0, 400.0
 _TIE: Final = 1e-9  # Logarithms of probabilities that differ by less than this count as equal.
 
 
-def p_values(there: Moments, who: str) -> Array:
+def p_values(moments: Moments, who: str) -> Array:
     """Return the p-value of each column of allele counts, from their moments. A column with only one allele gets 1.
 
     Raises
@@ -30,9 +30,9 @@ def p_values(there: Moments, who: str) -> Array:
     DataError
         If a column holds values other than 0, 1 and 2.
     """
-    seen = np.broadcast_to(np.asarray(there.seen, dtype=np.float64), there.mean.shape)
-    sums = np.where(seen > 0, seen * there.mean, 0.0)
-    squares = there.m2 + sums * np.where(seen > 0, there.mean, 0.0)
+    seen = np.broadcast_to(np.asarray(moments.value_counts, dtype=np.float64), moments.mean.shape)
+    sums = np.where(seen > 0, seen * moments.mean, 0.0)
+    squares = moments.m2 + sums * np.where(seen > 0, moments.mean, 0.0)
     one, two = 2.0 * sums - squares, (squares - sums) / 2.0
     counts = np.rint([seen - one - two, one, two])
     off = np.abs([seen - one - two, one, two] - counts).max(axis=0) > _OFF
@@ -50,11 +50,11 @@ def p_values(there: Moments, who: str) -> Array:
     found = np.ones(len(rare))
     for alike in np.split(order, starts):
         if rare[alike[0]] > 0:
-            found[alike] = _of_alike(float(seen[alike[0]]), float(rare[alike[0]]), counts[1, alike])
+            found[alike] = _p_values_for_n(float(seen[alike[0]]), float(rare[alike[0]]), counts[1, alike])
     return found
 
 
-def _of_alike(n: float, rare: float, heterozygotes: Array) -> Array:
+def _p_values_for_n(n: float, rare: float, heterozygotes: Array) -> Array:
     """Return the p-values of these numbers of heterozygotes, for n people with `rare` copies of the rarer allele."""
     from scipy.special import gammaln  # It is imported here because most nodes never need it.
 

@@ -1,6 +1,6 @@
-"""Define `LocalData`, one client's rows in the global frame, and its interface `Operator`.
+"""Define `LocalData`, one client's rows in the global frame, and its interface `RowOperator`.
 
-The client halves of stages access rows in a frame only through the methods of `Operator`, no matter whether products
+The client halves of stages access rows in a frame only through the methods of `RowOperator`, no matter whether products
 are computed from rows or from statistics.
 """
 
@@ -19,18 +19,27 @@ from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.blocks import adapters
 from flower_pca.names import levels
-from flower_pca.names.columns import Heading, not_named
+from flower_pca.names.columns import Heading, mismatch_without_names
 from flower_pca.names.table import Table
 from flower_pca.rows import adjusted, by_columns, moves
 from flower_pca.rows.covariates import Covariates
-from flower_pca.rows.frame import Frame, ImplicitRows, Moments, about_mean, apply, pays, product, product_and_moments
-from flower_pca.rows.gram import GramSum, few_stored, sparse_gram
+from flower_pca.rows.frame import (
+    Frame,
+    ImplicitRows,
+    Moments,
+    blocks_about_mean,
+    gram_saves_time,
+    product_and_moments,
+    product_in_frame,
+    rows_in_frame,
+)
+from flower_pca.rows.gram import GramSum, has_few_stored, sparse_gram
 from flower_pca.rows.measured import Measured
 
 DIRECT = 4096  # If a matrix has at most this many rows, a full LAPACK factorization is faster than iteration.
 
 
-class Operator(ABC):
+class RowOperator(ABC):
     """The rows X (n x d) of one client in a frame, as an operator that computes products with them.
 
     Attributes
@@ -88,7 +97,7 @@ class Operator(ABC):
         """Return the moments, and the product X'(XZ) of the rows about their own mean with a block Z."""
 
     @abstractmethod
-    def peak(self) -> Array:
+    def largest_absolute(self) -> Array:
         """Return the largest absolute value in each stored column."""
 
     @abstractmethod
@@ -96,11 +105,11 @@ class Operator(ABC):
         """Return a digest of the data from which answers are computed."""
 
     @abstractmethod
-    def with_covariates(self, covariates: Covariates) -> Operator:
+    def with_covariates(self, covariates: Covariates) -> RowOperator:
         """Return the same features in the same frame, with these new parameters for covariates."""
 
     @abstractmethod
-    def joint_in(self, frame: Frame) -> Operator:
+    def joint_in(self, frame: Frame) -> RowOperator:
         """Return features and covariates as one table in this frame. The present frame must have covariates."""
 
     @abstractmethod
@@ -111,17 +120,17 @@ class Operator(ABC):
         """
 
     @abstractmethod
-    def _eigen(self, k: int) -> tuple[Array, Array]:
+    def _gram_eigenpairs(self, k: int) -> tuple[Array, Array]:
         """Return at least the k leading eigenvalues of X'X in descending order, with their eigenvectors."""
 
-    def complete(self) -> None:
+    def require_no_gaps(self) -> None:
         """Raise a DataError if values are missing and the frame has no replacement for them."""
         if self.missing and self.frame.fill is None and not self.frame.own:
-            raise checks.not_finite(self.who, self.missing)
+            raise checks.not_finite_error(self.who, self.missing)
 
-    def top(self, k: int) -> tuple[Array, Array]:
+    def leading_eigenpairs(self, k: int) -> tuple[Array, Array]:
         """Return the leading eigenvectors (d x r) and eigenvalues (r) of X'X, with r = min(k, rank)."""
-        values, V = self._eigen(k)
+        values, V = self._gram_eigenpairs(k)
         eps = float(np.finfo(self.dtype).eps)
         floor = min(self.n, self.d) * eps * max(float(values[0]), 0.0)
         r = int(np.sum(values[:k] > floor))
@@ -144,7 +153,7 @@ _REUSE: Final = 8
 _COPIED: Final = 2**26
 
 
-class LocalData(Operator):
+class LocalData(RowOperator):
     """The rows X (n x d) of one client in a frame, as the operator that the algorithms need.
 
     A `LocalData` consists of a `Table`, the cached measurements of its rows, and a frame. Named columns are sorted by
@@ -152,10 +161,10 @@ class LocalData(Operator):
 
     In addition to the rows, only one or two blocks are in memory. A copy of the rows minus the frame's mean is made
     only if a caller of `in_frame` allows it, and the copy does not change results. The frame is applied to dense rows
-    block by block. Sparse rows, and float64 rows that are `near` their mean, are multiplied without applying the frame,
-    and the product is corrected. All kinds of rows use the same blocks, so results from a memory-mapped array and from
-    an array in memory are identical. float32 rows stay float32 in products, and sums are float64. If X'X saves time
-    (`_gram_pays`), it is formed in the same pass as the moments (`Spread`).
+    block by block. Sparse rows, and float64 rows near their mean (`is_near_mean`), are multiplied without applying the
+    frame, and the product is corrected. All kinds of rows use the same blocks, so results from a memory-mapped array
+    and from an array in memory are identical. float32 rows stay float32 in products, and sums are float64. If X'X saves
+    time (`_gram_pays`), it is formed in the same pass as the moments (`Spread`).
 
     Parameters
     ----------
@@ -193,17 +202,17 @@ class LocalData(Operator):
     def __init__(self, X: Any, *, who: str = "the client", missing: bool = False, empty: bool = False) -> None:
         given = Table.of(X, who=who)
         called = f"{who} ({given.site})" if given.site else who
-        self._hold(given.stored(called, empty=empty), called, missing=missing)
+        self._set_table(given.stored(called, empty=empty), called, missing=missing)
 
-    def _hold(self, table: Table, who: str, *, missing: bool) -> None:
+    def _set_table(self, table: Table, who: str, *, missing: bool) -> None:
         self.who = who
         look = functools.partial(_count_missing, table, who, missing)
-        self._show(table, Measured(table.values, look, missing=missing))
+        self._set_frame(table, Measured(table.values, look, missing=missing))
         self.all_columns, self.places = self, None
         self.frame = Frame()
         self._once = self._copy = False
 
-    def _show(self, table: Table, measured: Measured) -> None:
+    def _set_frame(self, table: Table, measured: Measured) -> None:
         self.table, self.measured = table, measured
         self.n, self.d, self.sparse = measured.n, measured.d, measured.sparse
         self.dtype, self.missing = measured.dtype, measured.missing
@@ -240,42 +249,44 @@ class LocalData(Operator):
         if names == self.names:
             return self
         if self.names is None:
-            raise not_named(self.table.source or self.who, self.d).error(DataError)
+            raise mismatch_without_names(self.table.source or self.who, self.d).error(DataError)
         # Most messages request the same columns as the previous message, so the most recent view is cached.
         whole = self.all_columns
-        return whole.measured.newest(
-            "columns", lambda found: found[0] == names, lambda: (names, whole._arranged(names))
+        return whole.measured.cached_if(
+            "columns", lambda found: found[0] == names, lambda: (names, whole._with_columns(names))
         )[1]
 
-    def _arranged(self, names: tuple[str, ...]) -> LocalData:
+    def _with_columns(self, names: tuple[str, ...]) -> LocalData:
         if self.table.coded or not set(names) <= set(self.names or ()):
-            whole, names = self._with_made(names)
+            whole, names = self._with_needed_indicators(names)
             if whole is not self:
                 return whole.arrange(names)
-        view = self._view()
+        view = self._new_view()
         table = self.table.pick(names, self.who)
         view.places = self.table.places(names, self.who)
         look = functools.partial(_count_missing, table, self.who, True)
-        view._show(table, self.measured.of_columns(adapters.of(table.values), look))
+        view._set_frame(table, self.measured.select_columns(adapters.as_blocks(table.values), look))
         return view
 
-    def _with_made(self, names: tuple[str, ...]) -> tuple[LocalData, tuple[str, ...]]:
+    def _with_needed_indicators(self, names: tuple[str, ...]) -> tuple[LocalData, tuple[str, ...]]:
         """Return the rows with the indicators that these columns need, and the names of the columns of the run.
 
         The name of a column of words stands for all of its indicators. The result has its own statistics, because
         statistics are measured over all columns of the run.
         """
-        names = levels.expand(names, known=self.names or (), words=self.table.coded)
-        return self.measured.newest("grown", lambda found: found[1] == names, lambda: (self._grown(names), names))
+        names = levels.expand_columns(names, names_in_data=self.names or (), words=self.table.coded)
+        return self.measured.cached_if(
+            "grown", lambda found: found[1] == names, lambda: (self._with_indicators(names), names)
+        )
 
-    def _grown(self, names: tuple[str, ...]) -> LocalData:
+    def _with_indicators(self, names: tuple[str, ...]) -> LocalData:
         # `who` already contains the name of the site.
-        table = replace(self.table, values=self.plain(), site="")
-        whole = levels.grown(table, names, table.source or self.who)
+        table = replace(self.table, values=self.stored_array(), site="")
+        whole = levels.with_needed_indicators(table, names, table.source or self.who)
         if whole is None:
             return self
         grown = object.__new__(LocalData)
-        grown._hold(replace(whole.stored(self.who, empty=True), site=self.site), self.who, missing=True)
+        grown._set_table(replace(whole.stored(self.who, empty=True), site=self.site), self.who, missing=True)
         return grown
 
     def in_frame(self, frame: Frame, *, once: bool = False, copy: bool = False) -> LocalData:
@@ -291,14 +302,14 @@ class LocalData(Operator):
             Whether a copy of the rows minus the mean may be kept in memory.
         """
         if frame.covariates is not None:
-            return self._beside_covariates(frame, once=once, copy=copy)
+            return self._in_frame_with_covariates(frame, once=once, copy=copy)
         if frame.names is not None and frame.names != self.names:
             return self.arrange(frame.names).in_frame(frame, once=once, copy=copy)
-        view = self._view()
+        view = self._new_view()
         view.frame, view._once, view._copy = frame, once, copy
         return view
 
-    def _beside_covariates(self, frame: Frame, *, once: bool, copy: bool) -> LocalData:
+    def _in_frame_with_covariates(self, frame: Frame, *, once: bool, copy: bool) -> LocalData:
         """Return the features in a frame with covariates. The adjustment is applied if the frame has its parameters."""
         covariates = frame.covariates
         assert covariates is not None
@@ -311,13 +322,13 @@ class LocalData(Operator):
         def make() -> tuple[Frame, LocalData]:
             moved = covariates.changes_rows
             adjusted.require_complete(joint.measured, joint.names, d, joint.who, local_mean=moved and frame.own)
-            move = moves.of(joint.in_frame(Frame(own=frame.own)), d, covariates) if moved else None
-            table = adjusted.table(joint.table, joint.measured, names, frame, move)
+            move = moves.row_map_of(joint.in_frame(Frame(own=frame.own)), d, covariates) if moved else None
+            table = adjusted.table_of_features(joint.table, joint.measured, names, frame, move)
             made = object.__new__(LocalData)
-            made._hold(replace(table.stored(joint.who, empty=True), site=joint.site), joint.who, missing=True)
+            made._set_table(replace(table.stored(joint.who, empty=True), site=joint.site), joint.who, missing=True)
             return frame, made if names is None else made.arrange(names)
 
-        _, rows = joint.measured.newest("features", lambda found: found[0].same(frame), make)
+        _, rows = joint.measured.cached_if("features", lambda found: found[0].maps_rows_alike(frame), make)
         view = rows.in_frame(replace(frame, covariates=None, names=None), once=once, copy=copy)
         view.frame, view.joint = frame, joint
         return view
@@ -332,7 +343,7 @@ class LocalData(Operator):
         assert self.joint is not None
         return self.joint.in_frame(frame, once=True)
 
-    def _view(self) -> Self:
+    def _new_view(self) -> Self:
         """Return a new view of these rows without a frame, which the caller may change.
 
         The measurements of the rows are shared, but the cached properties of this view are not copied.
@@ -349,20 +360,20 @@ class LocalData(Operator):
         """Raise a DataError if values are missing. It names the place of the first missing value and a remedy."""
         if self.missing:
             table = self.table
-            values = self.measured.values()
-            checks.finite(self.who, values, names=_written(table), place=table.place, new=new)
+            values = self.measured.value_blocks()
+            checks.finite(self.who, values, names=_names_as_known(table), place=table.place, new=new)
 
-    def plain(self) -> Any:
+    def stored_array(self) -> Any:
         """Return all stored rows as one array, dense or sparse."""
-        return self.measured.plain()
+        return self.measured.stored_array()
 
     def blocks(self) -> Iterator[Array]:
         """Yield blocks of stored rows as dense arrays."""
         return self.measured.blocks()
 
-    def observed(self) -> Moments:
+    def observed_moments(self) -> Moments:
         """Return the moments of the present values."""
-        return self.measured.observed()
+        return self.measured.observed_moments()
 
     def gene_sums(self, *, undone: bool) -> tuple[Array, Array]:
         """Return the sums by column of the entries and of their squares, for expm1 of the entries if `undone`."""
@@ -374,11 +385,11 @@ class LocalData(Operator):
         """Return 1 for columns of genotypes with a Hardy-Weinberg p-value below `least`, and 0 for other columns."""
         from flower_pca.rows.hardy_weinberg import p_values
 
-        return np.asarray(p_values(self.observed(), self.who) < least, dtype=np.float64)
+        return np.asarray(p_values(self.observed_moments(), self.who) < least, dtype=np.float64)
 
-    def peak(self) -> Array:
+    def largest_absolute(self) -> Array:
         """Return the largest absolute value in each stored column."""
-        return self.measured.peak()
+        return self.measured.largest_absolute()
 
     def fingerprint(self) -> int:
         """Return a cryptographic digest of the stored rows."""
@@ -395,24 +406,26 @@ class LocalData(Operator):
             # If values are missing, X'X depends on the frame, because the frame determines the replacements.
             if self.missing:
                 return np.asarray(self.gram() @ Z, dtype=self.dtype)
-            return np.asarray(self.measured.spread().times(Z, self.frame), dtype=self.dtype)
+            return np.asarray(self.measured.scatter().product_in_frame(Z, self.frame), dtype=self.dtype)
         if self.measured.columns is not None:
-            self.complete()
-            return by_columns.product(self.measured.columns, Z, self._full_frame).astype(self.dtype, copy=False)
-        blocks, frame = self._bare()
-        return product(blocks, Z, frame).astype(self.dtype, copy=False)
+            self.require_no_gaps()
+            return by_columns.product_by_columns(self.measured.columns, Z, self._full_frame).astype(
+                self.dtype, copy=False
+            )
+        blocks, frame = self._blocks_and_frame()
+        return product_in_frame(blocks, Z, frame).astype(self.dtype, copy=False)
 
     def scores(self, Z: Array) -> Array:
         """Return XZ: the coordinates of the rows, n x p."""
         Z = np.ascontiguousarray(Z, dtype=self.dtype)
-        scores = np.concatenate([B @ Z for B in self._factors()])
+        scores = np.concatenate([B @ Z for B in self._blocks_to_multiply()])
         return scores.astype(self.dtype, copy=False)
 
     def adjoint(self, Y: Array) -> Array:
         """Return X'Y for an n x p block Y."""
         Y = np.ascontiguousarray(Y, dtype=self.dtype)
         total, start = np.zeros((self.d, Y.shape[1])), 0
-        for B in self._factors():
+        for B in self._blocks_to_multiply():
             total += B.T @ Y[start : start + B.shape[0]]
             start += B.shape[0]
         return total.astype(self.dtype, copy=False)
@@ -425,7 +438,7 @@ class LocalData(Operator):
             # sparse, loses digits if the residual is small.
             residuals = (B - (B @ Z) @ Z.T for B in self.rows())
             return float(sum(np.sum(R.astype(np.float64) ** 2) for R in residuals))
-        squares = self.moments().sums(self._full_frame)[1]
+        squares = self.moments().sums_in_frame(self._full_frame)[1]
         along = np.sum(self.scores(Z).astype(np.float64) ** 2)
         return max(float(squares.sum()) - float(along), 0.0)
 
@@ -436,45 +449,45 @@ class LocalData(Operator):
         the rows' own mean.
         """
         if self.n < self.d or self._follows_from_spread:
-            return self._formed_gram()
+            return self._compute_gram()
         return self._gram
 
     def rows(self) -> Iterator[Any]:
         """Yield blocks of rows in the frame. For sparse rows, yield operators that act like such blocks."""
-        self.complete()
+        self.require_no_gaps()
         frame = self._full_frame
         if self.sparse:
-            yield from (ImplicitRows(piece, frame) for piece in self._without_gaps)
+            yield from (ImplicitRows(piece, frame) for piece in self._sparse_without_gaps)
         else:
-            yield from (apply(frame, block, self.dtype) for block in self.measured.stored())
+            yield from (rows_in_frame(frame, block, self.dtype) for block in self.measured.stored_blocks())
 
-    def _factors(self) -> Iterator[Any]:
+    def _blocks_to_multiply(self) -> Iterator[Any]:
         """Yield blocks of rows in the frame, or operators that multiply like them."""
-        if self._implicit:
-            yield from (ImplicitRows(block, self.frame) for block in self.measured.stored())
+        if self._frame_is_implicit:
+            yield from (ImplicitRows(block, self.frame) for block in self.measured.stored_blocks())
         else:
             yield from self.rows()
 
-    def _bare(self) -> tuple[Iterable[Any], Frame]:
+    def _blocks_and_frame(self) -> tuple[Iterable[Any], Frame]:
         """Return blocks of rows, and the part of the frame that must still be applied to their products."""
         if self.sparse:
-            self.complete()
-            return self._without_gaps, self._full_frame
-        if self._implicit:
-            return self.measured.stored(), self.frame
+            self.require_no_gaps()
+            return self._sparse_without_gaps, self._full_frame
+        if self._frame_is_implicit:
+            return self.measured.stored_blocks(), self.frame
         if self.frame.mean is None:
             return self.rows(), Frame()
-        self.complete()
-        return self._centered.of(self.measured.stored()), self._centered.rest
+        self.require_no_gaps()
+        return self._centered_blocks.blocks_of(self.measured.stored_blocks()), self._centered_blocks.rest
 
     def dense(self) -> Iterator[Array]:
         """Yield blocks of rows in the frame as dense arrays."""
         if not self.sparse:
             yield from self.rows()
             return
-        self.complete()
-        for block in self.measured.filled(self._without_gaps):
-            yield apply(self._full_frame, block, self.dtype)
+        self.require_no_gaps()
+        for block in self.measured.dense_pieces(self._sparse_without_gaps):
+            yield rows_in_frame(self._full_frame, block, self.dtype)
 
     def root(self) -> Array:
         """Return a matrix A with A'A = X'X: the rows in the frame as one array."""
@@ -492,7 +505,7 @@ class LocalData(Operator):
         If local means replace missing values, the moments describe all values. Otherwise, they describe the present
         values.
         """
-        return self.measured.moments(own=self._uses_local_means)
+        return self.measured.moments(with_local_means=self._uses_local_means)
 
     def local_product(self, block: Array) -> tuple[Moments, Array]:
         """Return the moments, and the product X'(XZ) of the rows about their own mean with a block Z.
@@ -500,18 +513,23 @@ class LocalData(Operator):
         For complete dense rows, X'X is used if it saves time, because later messages need it as well.
         """
         if self.sparse:
-            there, rows = self.measured.sparse_about_mean(own=self._uses_local_means)
+            there, rows = self.measured.sparse_about_mean(with_local_means=self._uses_local_means)
             return there, functools.reduce(np.add, (piece.T @ (piece @ block) for piece in rows))
         if self._gram_pays(block.shape[1], _REUSE) and not self.missing:
-            spread = self.measured.spread()
+            spread = self.measured.scatter()
             return spread.moments, spread.gram @ block
         if self.measured.columns is not None:
             return self.moments(), self.measured.product_about_mean(block)
         there, total = product_and_moments(
-            self.measured.deviations(), self.n, self.measured.mean, block, self.dtype, self.measured.count
+            self.measured.deviations(),
+            self.n,
+            self.measured.approximate_mean,
+            block,
+            self.dtype,
+            self.measured.counts_or_none,
         )
         if self._uses_local_means:
-            there = self.measured.whole(there)
+            there = self.measured.moments_with_local_means(there)
         return there, total
 
     def sums_where_seen(self, columns: slice) -> Array:
@@ -519,7 +537,7 @@ class LocalData(Operator):
 
         Line j holds the sums over the rows that have a value in column j.
         """
-        mean = np.asarray(self.observed().mean)[columns]
+        mean = np.asarray(self.observed_moments().mean)[columns]
         total = np.zeros((self.d, len(mean)))
         if self.missing:
             # The sum over all rows is 0, so the sum over the other rows determines the result.
@@ -527,7 +545,7 @@ class LocalData(Operator):
                 total -= np.isnan(block).T.astype(np.float64) @ (block[:, columns] - mean)
         return total
 
-    def _eigen(self, k: int) -> tuple[Array, Array]:
+    def _gram_eigenpairs(self, k: int) -> tuple[Array, Array]:
         side = min(self.n, self.d)
         if not self.sparse and self.n < self.d and side <= DIRECT and self.n * self.d <= _COPIED:
             _, s, Vt = np.linalg.svd(self.root(), full_matrices=False)
@@ -541,7 +559,7 @@ class LocalData(Operator):
 
     def _gram_pays(self, p: int, reuse: int) -> bool:
         # The rule depends on sizes only, not on caches, so a resumed run gives identical results.
-        return not (self.sparse or self._once) and pays(self.n, self.d, p, reuse)
+        return not (self.sparse or self._once) and gram_saves_time(self.n, self.d, p, reuse)
 
     @property
     def _follows_from_spread(self) -> bool:
@@ -550,47 +568,47 @@ class LocalData(Operator):
 
     @functools.cached_property
     def _gram(self) -> Array:
-        return self._formed_gram()
+        return self._compute_gram()
 
-    def _formed_gram(self) -> Array:
-        self.complete()
-        if self.sparse and few_stored(self.measured.stored(), self.n, self.d):
+    def _compute_gram(self) -> Array:
+        self.require_no_gaps()
+        if self.sparse and has_few_stored(self.measured.stored_blocks(), self.n, self.d):
             return self._sparse_gram()
         if self._follows_from_spread:
-            return self.measured.spread().in_frame(self.frame)
+            return self.measured.scatter().gram_in_frame(self.frame)
         blocks: Iterable[Any] = self.dense()
         frame = Frame()
         if self.missing and self.dtype == np.float64 and not self.sparse:
-            blocks, frame = self._bare()
+            blocks, frame = self._blocks_and_frame()
         total = GramSum(self.d, self.dtype)
         for block in blocks:
             total.add(block)
-        return frame.unscale_gram(total.total())
+        return frame.unscale_gram(total.gram())
 
     def _sparse_gram(self) -> Array:
         """Return X'X of sparse rows with few stored entries, without converting them to dense rows."""
         frame = self._full_frame
-        sums = (np.asarray(S.sum(axis=0, dtype=np.float64)).reshape(-1) for S in self._without_gaps)
+        sums = (np.asarray(S.sum(axis=0, dtype=np.float64)).reshape(-1) for S in self._sparse_without_gaps)
         mean = functools.reduce(np.add, sums) / self.n
-        return frame.unscale_gram(sparse_gram(self._without_gaps, self.n, mean, about=frame.centre))
+        return frame.unscale_gram(sparse_gram(self._sparse_without_gaps, self.n, mean, about=frame.column_centers))
 
     @functools.cached_property
-    def _implicit(self) -> bool:
+    def _frame_is_implicit(self) -> bool:
         """Whether the frame is applied to products of dense rows, instead of to the rows themselves."""
         if self.sparse or self.missing or self.n * self.d <= _SMALL or self.measured.stored_dtype != np.float64:
             return False
-        return near(self.frame, self.measured.sample())
+        return is_near_mean(self.frame, self.measured.sample())
 
     @functools.cached_property
     def _full_frame(self) -> Frame:
         """The frame with the replacements for the missing values of these rows."""
         if not self._uses_local_means:
             return self.frame
-        fill = np.where(self.observed().seen > 0, self.measured.own_fill(), self.frame.filling)
+        fill = np.where(self.observed_moments().value_counts > 0, self.measured.local_means(), self.frame.fill_values)
         return replace(self.frame, fill=fill, own=False)
 
     @functools.cached_property
-    def _centered(self) -> CenteredBlocks:
+    def _centered_blocks(self) -> CenteredBlocks:
         frame = self._full_frame
         if not self.missing:
             # Without replacements, blocks are not searched for missing values.
@@ -598,7 +616,7 @@ class LocalData(Operator):
         return CenteredBlocks(frame, self.dtype, keep=self._copy and not self._once)
 
     @property
-    def _without_gaps(self) -> Iterator[Any]:
+    def _sparse_without_gaps(self) -> Iterator[Any]:
         """The pieces of sparse rows, with missing values replaced."""
         return self.measured.without_gaps(self._full_frame.fill)
 
@@ -611,17 +629,17 @@ def _count_missing(table: Table, who: str, missing: bool, values: Iterator[Array
     place = None  # A node allows missing values, and its error must not reveal the place of a bad value.
     if table.origin is not None or not missing:
         place = table.place
-    return checks.finite(who, values, missing=missing, names=_written(table), place=place)
+    return checks.finite(who, values, missing=missing, names=_names_as_known(table), place=place)
 
 
-def _written(table: Table) -> Sequence[str] | None:
+def _names_as_known(table: Table) -> Sequence[str] | None:
     """Return the names of the columns as the user knows them. An indicator gets the name of its column of words."""
     if table.names is None or not table.made:
         return table.names
     return [levels.source_of(name) if name in table.made else name for name in table.names]
 
 
-class View:
+class FrameView:
     """One client's rows in the frame of the newest message.
 
     Most messages have the same frame as the message before. So X'X in this frame, and the rows minus its mean, are
@@ -644,23 +662,23 @@ class View:
     def in_frame(self, frame: Frame) -> LocalData:
         """Return the rows in this frame."""
         framed = self._framed
-        if framed is None and self.rows.frame.same(frame):
+        if framed is None and self.rows.frame.maps_rows_alike(frame):
             return self.rows
-        if framed is None or not framed.frame.same(frame):
+        if framed is None or not framed.frame.maps_rows_alike(frame):
             self._framed = None  # Release the previous copy first, so that two copies are never in memory.
             self._framed = framed = self.rows.in_frame(frame, copy=self._copy)
         return framed
 
 
-def near(frame: Frame, rows: Array) -> bool:
+def is_near_mean(frame: Frame, rows: Array) -> bool:
     """Return whether the mean of a frame is near most rows: its length is at most 4 times the distance to them.
 
     Subtracting the mean from products of the stored rows then loses at most two bits.
     """
     if frame.mean is None:
         return True
-    length, away = frame.mean / frame.divisor, rows - frame.mean
-    away = away / frame.divisor
+    length, away = frame.mean / frame.column_divisors, rows - frame.mean
+    away = away / frame.column_divisors
     squares = np.sort(np.einsum("ij,ij->i", away, away))
     # The median is used because a few outlying rows would inflate the mean of the squares.
     median = squares[(len(squares) - 1) // 2]
@@ -689,11 +707,11 @@ class CenteredBlocks:
         self._keep = keep
         self._parts: list[Array] = []
 
-    def of(self, stored: Iterable[Array]) -> Iterable[Array]:
+    def blocks_of(self, stored: Iterable[Array]) -> Iterable[Array]:
         """Return blocks of these rows minus the mean. If copies are kept, `stored` must be the same rows each time."""
         if not self._keep:
-            return about_mean(stored, self._mean, self._gap)
+            return blocks_about_mean(stored, self._mean, self._gap)
         if not self._parts:
             # The copies are made block by block, because all blocks of one call share the same memory.
-            self._parts = [part for block in stored for part in about_mean([block], self._mean, self._gap)]
+            self._parts = [part for block in stored for part in blocks_about_mean([block], self._mean, self._gap)]
         return self._parts

@@ -20,17 +20,17 @@ from flower_pca.base.linalg import Array
 from flower_pca.blocks import adapters, source
 from flower_pca.blocks.source import Blocks
 from flower_pca.rows import by_columns
-from flower_pca.rows.by_columns import ByColumns
+from flower_pca.rows.by_columns import ColumnBlocks
 from flower_pca.rows.frame import (
     Frame,
     ImplicitRows,
     Moments,
-    Spread,
-    about_mean,
+    ScatterOfRows,
+    blocks_about_mean,
     column_sums,
-    fill_gaps,
-    means_there,
-    merge,
+    fill_sparse_gaps,
+    means_of_present,
+    merge_moments,
     moments_of,
     sparse_moments,
 )
@@ -83,8 +83,8 @@ class Measured:
         self.n, self.d = rows.shape
         self.sparse = source.is_sparse(rows)
         # The axis is checked first, because checking for the methods of a protocol takes as long as a small product.
-        self.columns = rows if rows.axis == 1 and isinstance(rows, ByColumns) else None
-        self.dtype = source.precision(rows.dtype)
+        self.columns = rows if rows.axis == 1 and isinstance(rows, ColumnBlocks) else None
+        self.dtype = source.product_precision(rows.dtype)
         self._facts: dict[Hashable, Any] = {}
         # Most clients of a simulation have so few rows that they are a single block, which is kept here.
         self._only = adapters.only_block(rows)
@@ -92,22 +92,22 @@ class Measured:
         if look is not None:
             self.missing = self._count_missing(look, allowed=missing)
 
-    def of_columns(self, rows: Blocks, look: Look) -> Measured:
+    def select_columns(self, rows: Blocks, look: Look) -> Measured:
         """Return the measurements of some columns of these rows. `look` checks the entries of these columns."""
         return Measured(rows, look if self.missing else None, missing=True)
 
-    def part(self, rows: Array) -> Measured:
+    def select_rows(self, rows: Array) -> Measured:
         """Return the measurements of the rows with these ascending indices, which are copied into memory."""
         look: Look = functools.partial(checks.finite, "the rows", missing=True)
-        return Measured(adapters.of(self.some(rows)), look, missing=bool(self.missing))
+        return Measured(adapters.as_blocks(self.rows_at(rows)), look, missing=bool(self.missing))
 
-    def once(self, what: Hashable, make: Callable[[], T]) -> T:
+    def cached(self, what: Hashable, make: Callable[[], T]) -> T:
         """Return the value that `make` computes from the rows. After the first use, it is cached under `what`."""
         if what not in self._facts:
             self._facts[what] = make()
         return cast(T, self._facts[what])
 
-    def newest(self, what: Hashable, fits: Callable[[T], bool], make: Callable[[], T]) -> T:
+    def cached_if(self, what: Hashable, fits: Callable[[T], bool], make: Callable[[], T]) -> T:
         """Return the value that is cached as `what` if it `fits`. Otherwise, compute it by `make` and cache it."""
         key = ("newest", what)
         found = self._facts.get(key)
@@ -119,44 +119,44 @@ class Measured:
     @property
     def stored_dtype(self) -> np.dtype[Any]:
         """The data type of the entries in computations."""
-        return source.worked_on(self.rows.dtype)
+        return source.computing_dtype(self.rows.dtype)
 
     @property
-    def csr(self) -> Any:
+    def csr_matrix(self) -> Any:
         """The sparse rows in memory, without any frame."""
-        return source.whole(self.rows)
+        return source.all_rows(self.rows)
 
-    def some(self, rows: Array) -> Any:
+    def rows_at(self, rows: Array) -> Any:
         """Return the rows with these ascending indices as one array, dense or sparse."""
-        return source.whole(adapters.part(self.rows, rows))
+        return source.all_rows(adapters.rows_of_source(self.rows, rows))
 
-    def plain(self) -> Any:
+    def stored_array(self) -> Any:
         """Return all rows as one array, dense or sparse."""
         if self.sparse:
-            return self.csr
+            return self.csr_matrix
         if not self.n:
             return np.empty((0, self.d), self.dtype)
-        return np.concatenate(list(self.stored()))
+        return np.concatenate(list(self.stored_blocks()))
 
     def blocks(self) -> Iterator[Array]:
         """Yield blocks of stored rows as dense arrays."""
         if self.sparse:
-            yield from self.filled(self.stored())
+            yield from self.dense_pieces(self.stored_blocks())
         else:
-            yield from self.stored()
+            yield from self.stored_blocks()
 
-    def filled(self, pieces: Iterator[Any]) -> Iterator[Array]:
+    def dense_pieces(self, pieces: Iterator[Any]) -> Iterator[Array]:
         """Yield these pieces of sparse rows as dense blocks."""
         for S in pieces:
             yield from (S[i : i + self.block_rows].toarray() for i in range(0, S.shape[0], self.block_rows))
 
-    def stored(self) -> Iterator[Any]:
+    def stored_blocks(self) -> Iterator[Any]:
         """Return an iterator over blocks of rows, or over pieces of sparse rows, in the data type for computations."""
         if self._only is not None:
             return iter((self._only,))
         if self.sparse:
             return self.rows.pieces()
-        return map(source.native, source.cut(self.rows.pieces(), self.block_rows))
+        return map(source.as_computing_block, source.cut_into_blocks(self.rows.pieces(), self.block_rows))
 
     @property
     def block_rows(self) -> int:
@@ -165,44 +165,44 @@ class Measured:
 
     def sample(self) -> Array:
         """Return a few evenly spaced rows as an array."""
-        return self.once("sample", self._sample)
+        return self.cached("sample", self._sample)
 
     def _sample(self) -> Array:
         few = min(max(_SAMPLE // self.d, _LEAST), _MOST)
-        some = adapters.part(self.rows, np.arange(0, self.n, -(-self.n // few)))
+        some = adapters.rows_of_source(self.rows, np.arange(0, self.n, -(-self.n // few)))
         return np.asarray(some)
 
-    def observed(self) -> Moments:
+    def observed_moments(self) -> Moments:
         """Return the moments of the present values."""
         if self.columns is not None:
             return self._moments_by_columns()
-        return self.once("moments", lambda: self.moments(own=False))
+        return self.cached("moments", lambda: self.moments(with_local_means=False))
 
-    def means(self) -> tuple[Array, Any]:
+    def approximate_means(self) -> tuple[Array, Any]:
         """Return the means of the present values, up to a few rounding errors, and the numbers of present values."""
         if self.missing or self.sparse:
-            there = self.observed()
-            return there.mean, there.seen
-        return self.mean, self.n
+            there = self.observed_moments()
+            return there.mean, there.value_counts
+        return self.approximate_mean, self.n
 
     def _moments_by_columns(self) -> Moments:
         """Return the moments of rows that are stored by columns."""
         columns = self.columns
         assert columns is not None
-        return self.once("moments", lambda: by_columns.moments(columns))
+        return self.cached("moments", lambda: by_columns.moments_by_column(columns))
 
     def product_about_mean(self, Z: Array) -> Array:
         """Return X'(XZ) of rows stored by columns, about their own mean. Missing values are replaced by the mean."""
         assert self.columns is not None
-        mean = self.observed().mean
-        return by_columns.product(self.columns, Z, Frame(mean, fill=mean if self.missing else None))
+        mean = self.observed_moments().mean
+        return by_columns.product_by_columns(self.columns, Z, Frame(mean, fill=mean if self.missing else None))
 
-    def peak(self) -> Array:
+    def largest_absolute(self) -> Array:
         """Return the largest absolute value in each stored column."""
         if self.columns is not None:
-            return by_columns.peak(self.columns)
+            return by_columns.peaks_by_column(self.columns)
         largest = np.zeros(self.d)
-        for block in self.stored():
+        for block in self.stored_blocks():
             if self.sparse:
                 # fmax ignores missing values.
                 np.fmax.at(largest, block.indices, np.abs(block.data))
@@ -217,104 +217,109 @@ class Measured:
 
     def fingerprint(self) -> int:
         """Return a cryptographic digest of the stored rows."""
-        return self.once("fingerprint", self._fingerprint)
+        return self.cached("fingerprint", self._fingerprint)
 
     def _fingerprint(self) -> int:
         if self.columns is not None:
             return self.columns.digest()
         total = hashlib.blake2b(digest_size=16)
-        for block in self.stored():
+        for block in self.stored_blocks():
             for part in (block.data, block.indices, block.indptr) if self.sparse else (block,):
                 total.update(np.ascontiguousarray(part).data)
         return int.from_bytes(total.digest(), "big")
 
-    def first_row(self) -> int:
+    def first_row_checksum(self) -> int:
         """Return a checksum of the first row, which is the same for all kinds of storage."""
-        row = next(iter(self.stored()))[:1]
+        row = next(iter(self.stored_blocks()))[:1]
         values = np.asarray(row.toarray() if self.sparse else row, dtype=np.float64)
         return zlib.crc32(values.tobytes())
 
-    def own_fill(self) -> Array:
+    def local_means(self) -> Array:
         """Return the local means, which may replace missing values. The mean of a column without values is 0."""
-        return self.observed().mean
+        return self.observed_moments().mean
 
-    def spread(self) -> Spread:
+    def scatter(self) -> ScatterOfRows:
         """Return the moments and X'X of complete dense rows about their own mean."""
-        mean = self.mean
-        return self.once("spread", lambda: Spread.of(about_mean(self.stored(), mean), self.n, mean, self.dtype))
+        mean = self.approximate_mean
+        return self.cached(
+            "spread",
+            lambda: ScatterOfRows.from_deviations(
+                blocks_about_mean(self.stored_blocks(), mean), self.n, mean, self.dtype
+            ),
+        )
 
-    def moments(self, *, own: bool) -> Moments:
+    def moments(self, *, with_local_means: bool) -> Moments:
         """Return the moments of the present values, or, if `own` is true, of rows with gaps filled by local means."""
         if self.sparse:
-            return self.sparse_about_mean(own=own)[0]
+            return self.sparse_about_mean(with_local_means=with_local_means)[0]
         there = (
             self._moments_by_columns()
             if self.columns is not None
-            else moments_of(self.deviations(), self.n, self.mean, self.count)
+            else moments_of(self.deviations(), self.n, self.approximate_mean, self.counts_or_none)
         )
-        if own:
-            return self.whole(there)
+        if with_local_means:
+            return self.moments_with_local_means(there)
         return there
 
-    def whole(self, there: Moments) -> Moments:
+    def moments_with_local_means(self, moments: Moments) -> Moments:
         """Return the moments of rows whose missing values are filled with the local means.
 
         Columns without values are not filled, so their count is 0.
         """
-        seen = self.observed().seen
+        seen = self.observed_moments().value_counts
         if np.all(seen > 0):
-            return replace(there, count=None)
-        return replace(there, count=np.where(seen > 0, there.n, 0))
+            return replace(moments, count=None)
+        return replace(moments, count=np.where(seen > 0, moments.n, 0))
 
-    def sparse_about_mean(self, *, own: bool) -> tuple[Moments, Iterator[ImplicitRows]]:
+    def sparse_about_mean(self, *, with_local_means: bool) -> tuple[Moments, Iterator[ImplicitRows]]:
         """Return the moments of sparse rows, and the pieces of the rows about their mean.
 
         If `own` is true, the moments describe rows whose missing values are filled with the local means.
         """
-        pieces = self.without_gaps(self.own_fill() if own else None)
-        there = functools.reduce(merge, map(sparse_moments, pieces))
+        pieces = self.without_gaps(self.local_means() if with_local_means else None)
+        there = functools.reduce(merge_moments, map(sparse_moments, pieces))
         frame = Frame(there.mean)
         fill = None
         if self.missing:
-            fill = self.own_fill() if own else there.mean
+            fill = self.local_means() if with_local_means else there.mean
         rows = (ImplicitRows(S, frame) for S in self.without_gaps(fill))
-        return (self.whole(there) if own else there), rows
+        return (self.moments_with_local_means(there) if with_local_means else there), rows
 
     def without_gaps(self, fill: Array | None) -> Iterator[Any]:
         """Return an iterator over the pieces of sparse rows, with missing values replaced by `fill` if it is given."""
         if fill is None or not self.missing:
-            return self.stored()
-        return (fill_gaps(S, fill) for S in self.stored())
+            return self.stored_blocks()
+        return (fill_sparse_gaps(S, fill) for S in self.stored_blocks())
 
     def deviations(self) -> Iterator[Array]:
         """Yield blocks of dense rows minus their approximate mean, with 0 for missing values.
 
         All blocks use the same memory.
         """
-        return about_mean(self.stored(), self.mean, 0.0 if self.missing else None)
+        return blocks_about_mean(self.stored_blocks(), self.approximate_mean, 0.0 if self.missing else None)
 
     @property
-    def mean(self) -> Array:
+    def approximate_mean(self) -> Array:
         """The means of the columns of dense rows, up to a few rounding errors."""
         if self.columns is not None:
             return self._moments_by_columns().mean
         if self.missing:
-            return self._means_there[0]
-        return self.once("mean", lambda: column_sums(self.stored(), self.d) / max(self.n, 1))
+            return self._means_of_present[0]
+        return self.cached("mean", lambda: column_sums(self.stored_blocks(), self.d) / max(self.n, 1))
 
     @property
-    def _means_there(self) -> tuple[Array, Array]:
+    def _means_of_present(self) -> tuple[Array, Array]:
         """The mean and the number of the present values in each column."""
-        return self.once("means there", lambda: means_there(self.stored(), self.d))
+        return self.cached("means there", lambda: means_of_present(self.stored_blocks(), self.d))
 
     @property
-    def count(self) -> Array | None:
+    def counts_or_none(self) -> Array | None:
         """The number of present values in each column of dense rows, or None if no value is missing."""
         if not self.missing:
             return None
         if self.columns is not None:
             return self._moments_by_columns().count
-        return self._means_there[1]
+        return self._means_of_present[1]
 
     def _count_missing(self, look: Look, *, allowed: bool) -> int:
         """Return the number of missing values.
@@ -325,20 +330,20 @@ class Measured:
             seen = self._moments_by_columns().count
             if seen is None:
                 return 0
-            return self.n * self.d - int(seen.sum()) if allowed else look(self.values())
+            return self.n * self.d - int(seen.sum()) if allowed else look(self.value_blocks())
         if not self.sparse:
             if self.rows.dtype.kind != "f":
                 return 0
             # If an entry is not finite, the sum of its column is not finite. The mean needs these sums in any case.
-            mean = column_sums(self.stored(), self.d) / max(self.n, 1)
+            mean = column_sums(self.stored_blocks(), self.d) / max(self.n, 1)
             # A sum may overflow although all entries are finite, so such rows are checked entry by entry.
             if np.isfinite(mean).all():
                 self._facts["mean"] = mean
                 return 0
-            if allowed and np.isfinite(self._means_there[0]).all():
-                return self.n * self.d - int(self._means_there[1].sum())
-        return look(self.values())
+            if allowed and np.isfinite(self._means_of_present[0]).all():
+                return self.n * self.d - int(self._means_of_present[1].sum())
+        return look(self.value_blocks())
 
-    def values(self) -> Iterator[Array]:
+    def value_blocks(self) -> Iterator[Array]:
         """Return an iterator over blocks of stored entries."""
-        return (block.data if self.sparse else block for block in self.stored())
+        return (block.data if self.sparse else block for block in self.stored_blocks())

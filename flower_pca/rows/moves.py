@@ -22,7 +22,7 @@ from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.frame import Moments
 
 
-class Joint(Protocol):
+class JointTable(Protocol):
     """The joint table of a site, whose columns are the features followed by the covariates."""
 
     n: int
@@ -37,7 +37,7 @@ class Joint(Protocol):
 
 
 @dataclass(frozen=True)
-class Moves:
+class RowMap:
     """The parameters of the linear map from the features and covariates of a row to its transformed features.
 
     Attributes
@@ -56,29 +56,29 @@ class Moves:
     mean: Array
 
 
-def of(joint: Joint, d: int, covariates: Covariates) -> Moves:
+def row_map_of(joint: JointTable, d: int, covariates: Covariates) -> RowMap:
     """Return the map for the rows of a site with this joint table, whose first d columns are features."""
     slopes = np.zeros((0, d)) if covariates.slopes is None else covariates.slopes
     q = len(slopes)
     if covariates.sigma is not None:
-        return _harmonizing(joint, d, covariates, slopes)
+        return _harmonizing_map(joint, d, covariates, slopes)
     mean = np.zeros(q) if covariates.mean is None else covariates.mean[:q]
     if not covariates.within:
-        return Moves(np.zeros(d), np.ones(d), slopes, mean)
+        return RowMap(np.zeros(d), np.ones(d), slopes, mean)
     site_mean = np.asarray(joint.moments().mean, dtype=np.float64)
-    return Moves(site_mean[:d], np.ones(d), slopes, site_mean[d : d + q])
+    return RowMap(site_mean[:d], np.ones(d), slopes, site_mean[d : d + q])
 
 
-def _harmonizing(joint: Joint, d: int, covariates: Covariates, slopes: Array) -> Moves:
+def _harmonizing_map(joint: JointTable, d: int, covariates: Covariates, slopes: Array) -> RowMap:
     assert covariates.sigma is not None
     assert covariates.grand is not None
     of_site = covariates.effect or effect(joint, d, covariates)
     root = np.sqrt(of_site.scale)
     shift = covariates.sigma * of_site.location - (root - 1.0) * covariates.grand
-    return Moves(shift, 1.0 / root, slopes * (1.0 / root - 1.0), np.zeros(len(slopes)))
+    return RowMap(shift, 1.0 / root, slopes * (1.0 / root - 1.0), np.zeros(len(slopes)))
 
 
-def effect(joint: Joint, d: int, covariates: Covariates) -> SiteEffect:
+def effect(joint: JointTable, d: int, covariates: Covariates) -> SiteEffect:
     """Return the difference of a site from all sites, computed from its joint table."""
     assert covariates.sigma is not None
     assert covariates.grand is not None
@@ -93,12 +93,12 @@ def effect(joint: Joint, d: int, covariates: Covariates) -> SiteEffect:
     units[d:last] = np.eye(len(slopes))
     moments, product = joint.local_product(units)
     means, product = np.asarray(moments.mean, dtype=np.float64), product.astype(np.float64)
-    left = squares_left(moments.m2[:d], product[:d], product[d:last], slopes)
+    left = residual_squares(moments.m2[:d], product[:d], product[d:last], slopes)
     location = (means[:d] - covariates.grand - means[d:last] @ slopes) / covariates.sigma
-    return combat.effect(joint.n, location, left / covariates.sigma**2 / (joint.n - 1))
+    return combat.site_effect(joint.n, location, left / covariates.sigma**2 / (joint.n - 1))
 
 
-def squares_left(squares: Array, products: Array, covariates: Array, slopes: Array) -> Array:
+def residual_squares(squares: Array, products: Array, covariates: Array, slopes: Array) -> Array:
     """Return the sum of squares (d,) that is left in each column of a site after the slopes have been removed.
 
     All sums are about the means of the site. A remainder that consists of rounding errors becomes 0.

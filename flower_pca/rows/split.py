@@ -1,4 +1,4 @@
-"""Define `Split`: the preparation of columns by each party, if parties hold different columns of the same people."""
+"""`ColumnPreparation`: how each party prepares its columns if parties hold different columns of the same people."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LONGEST: Final = 64  # maximum number of characters of a salt
 
 
 @dataclass(frozen=True)
-class Split:
+class ColumnPreparation:
     """The preparation of a party's columns before they are multiplied. It contains no number from a server.
 
     Attributes
@@ -34,13 +34,13 @@ class Split:
     gaps: bool = False
     salt: str = ""
 
-    def plain(self) -> dict[str, str]:
+    def to_text(self) -> dict[str, str]:
         """Return the split as text for a message."""
         return {NAME: json.dumps(asdict(self))}
 
     @classmethod
-    def of(cls, plain: Mapping[str, Any]) -> Self | None:
-        """Restore a split from the text of `plain`. Return None if there is no such text.
+    def from_text(cls, plain: Mapping[str, Any]) -> Self | None:
+        """Restore a split from the text of `to_text`. Return None if there is no such text.
 
         Raises
         ------

@@ -31,11 +31,11 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.base.shown import brief
 from flower_pca.rows import folds
-from flower_pca.rows.frame import fill_gaps
+from flower_pca.rows.frame import fill_sparse_gaps
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.measured import Measured
-from flower_pca.rows.whole_counts import WholeCounts
-from flower_pca.rows.whole_numbers import WholeRows
+from flower_pca.rows.whole_counts import ExactCounts
+from flower_pca.rows.whole_numbers import GridRows
 
 # A function of this type returns C Z for a block Z, given the replacements for missing values (None for local means).
 Product: TypeAlias = Callable[[Array, Array | None], Array]
@@ -103,10 +103,10 @@ class Statistics:
         """The arrays that are not None, by name."""
         return {name: a for name in _ARRAYS if (a := getattr(self, name)) is not None}
 
-    def of_columns(self, places: Array) -> Statistics:
+    def select_columns(self, positions: Array) -> Statistics:
         """Return the statistics of these columns in this order, by selecting entries only."""
-        _, beside, gaps = np.intersect1d(self.gaps, places, assume_unique=True, return_indices=True)
-        every = np.concatenate([places, self.d + beside])
+        _, beside, gaps = np.intersect1d(self.gaps, positions, assume_unique=True, return_indices=True)
+        every = np.concatenate([positions, self.d + beside])
         scatter, factor = self.scatter, self.factor
         if scatter is not None:
             scatter = np.ascontiguousarray(scatter[np.ix_(every, every)])
@@ -114,12 +114,12 @@ class Statistics:
             factor = np.ascontiguousarray(factor[:, every])
         return Statistics(
             self.n,
-            mean=self.mean[places],
-            seen=self.seen[places],
-            peak=self.peak[places],
+            mean=self.mean[positions],
+            seen=self.seen[positions],
+            peak=self.peak[positions],
             gaps=gaps,
-            m2=self.m2[places],
-            rest=self.rest[places],
+            m2=self.m2[positions],
+            rest=self.rest[positions],
             scatter=scatter,
             factor=factor,
         )
@@ -169,89 +169,93 @@ class Statistics:
         return np.ascontiguousarray(roots[:, None] * V.T * lengths)
 
 
-def of(data: LocalData, path: Path | None = None, *, gaps: bool) -> Source:
+def statistics_of(data: LocalData, path: Path | None = None, *, gaps: bool) -> Source:
     """Return the statistics of the rows. They are measured once for all runs, on all columns of the table."""
 
     def make() -> Source:
         every = data.all_columns.measured
-        if every.columns is not None and large(every):
-            return _of_counts(data.measured, gaps)
+        if every.columns is not None and is_too_large(every):
+            return _statistics_of_counts(data.measured, gaps)
         if data.places is None:
-            return _source(data.measured, data.who, path, gaps)
-        return _of_columns(data, *of(data.all_columns, path, gaps=gaps))
+            return _measure_source(data.measured, data.who, path, gaps)
+        return _select_columns_of(data, *statistics_of(data.all_columns, path, gaps=gaps))
 
-    return data.measured.once(("fixed", gaps), make)
+    return data.measured.cached(("fixed", gaps), make)
 
 
-def dense(data: LocalData, *, gaps: bool) -> Callable[[], Statistics] | None:
+def measure_dense(data: LocalData, *, gaps: bool) -> Callable[[], Statistics] | None:
     """Return a function that measures C or R, or None if the matrix would have more than `_LARGEST` entries."""
     every, places = data.all_columns.measured, data.places
     if min(every.n, every.d) * every.d > _LARGEST:
         return None
 
     def make() -> Statistics:
-        found = every.once(("dense", gaps), lambda: measure(every, gaps=gaps))
-        return found if places is None else found.of_columns(places)
+        found = every.cached(("dense", gaps), lambda: measure_statistics(every, gaps=gaps))
+        return found if places is None else found.select_columns(places)
 
     return make
 
 
-def of_parts(data: LocalData, *, gaps: bool) -> list[Source]:
+def statistics_of_parts(data: LocalData, *, gaps: bool) -> list[Source]:
     """Return the statistics of each part of the rows. They are measured on first use and not stored in a file."""
     rows = data.all_columns.measured
-    parts = rows.once(("parts", gaps), lambda: [_source(part, data.who, None, gaps) for part in folds.parts(rows)])
+    parts = rows.cached(
+        ("parts", gaps), lambda: [_measure_source(part, data.who, None, gaps) for part in folds.parts_of_rows(rows)]
+    )
     if data.places is None:
         return parts
-    return [_of_columns(data, *part) for part in parts]
+    return [_select_columns_of(data, *part) for part in parts]
 
 
-def _of_columns(data: LocalData, statistics: Statistics, whole: Product | None) -> Source:
+def _select_columns_of(data: LocalData, statistics: Statistics, product: Product | None) -> Source:
     """Return the statistics of the columns that the run uses, with a function for products if `whole` is given."""
     assert data.places is not None
-    return statistics.of_columns(data.places), whole and functools.partial(_product, data.places, statistics.d, whole)
+    return statistics.select_columns(data.places), product and functools.partial(
+        _product_of_columns, data.places, statistics.d, product
+    )
 
 
-def _product(places: Array, d: int, of_all: Product, Z: Array, fill: Array | None) -> Array:
+def _product_of_columns(positions: Array, d: int, of_all: Product, Z: Array, fill: Array | None) -> Array:
     """Return C Z for the columns of the run. The function `of_all` computes C Z for all d columns."""
     every = np.zeros((d, Z.shape[1]))
-    every[places] = Z
-    return np.asarray(of_all(every, fill)[places])
+    every[positions] = Z
+    return np.asarray(of_all(every, fill)[positions])
 
 
-def _source(data: Measured, who: str, path: Path | None, gaps: bool) -> Source:
+def _measure_source(data: Measured, who: str, path: Path | None, gaps: bool) -> Source:
     """Return statistics with C or R, and None. If the rows are too large for C and R, return a function for products.
 
     This function computes products in whole numbers.
     """
-    if not large(data):
+    if not is_too_large(data):
         if path is None:
-            return measure(data, gaps=gaps), None
-        return recall(data, path, gaps=gaps), None
+            return measure_statistics(data, gaps=gaps), None
+        return read_or_measure(data, path, gaps=gaps), None
     if gaps and data.missing:
         raise DataError(
             f"The sparse rows of {who} have missing values, but too many columns to replace them with values that the "
             f"server chooses. Use {option('missing', 'local_mean')}."
         )
-    there = data.observed()
-    whole = WholeRows(data.csr, there.mean, who)
-    seen = np.broadcast_to(np.asarray(there.seen, dtype=np.float64), data.d)
+    there = data.observed_moments()
+    whole = GridRows(data.csr_matrix, there.mean, who)
+    seen = np.broadcast_to(np.asarray(there.value_counts, dtype=np.float64), data.d)
     m2 = np.maximum(whole.squares - data.n * whole.mean**2, 0.0)
     none = np.empty(0, dtype=np.int64)
     rest = np.zeros(data.d)
-    return Statistics(data.n, whole.mean, seen, data.peak(), none, m2, rest), whole.scatter_times
+    return Statistics(data.n, whole.mean, seen, data.largest_absolute(), none, m2, rest), whole.scatter_times
 
 
-def _of_counts(data: Measured, gaps: bool) -> Source:
+def _statistics_of_counts(data: Measured, gaps: bool) -> Source:
     """Return the statistics of allele counts, and a function that computes products exactly."""
     assert data.columns is not None
-    there = data.observed()
-    seen = np.broadcast_to(np.asarray(there.seen, dtype=np.float64), data.d)
+    there = data.observed_moments()
+    seen = np.broadcast_to(np.asarray(there.value_counts, dtype=np.float64), data.d)
     columns = np.flatnonzero(gaps & (seen < data.n))
-    found = Statistics(data.n, there.mean, seen, data.peak(), columns, there.m2, np.zeros(data.d))
-    return found, WholeCounts(data.columns, there).scatter_times
+    found = Statistics(data.n, there.mean, seen, data.largest_absolute(), columns, there.m2, np.zeros(data.d))
+    return found, ExactCounts(data.columns, there).scatter_times
 
 
-def measure(data: Measured, *, gaps: bool = False) -> Statistics:
+def measure_statistics(data: Measured, *, gaps: bool = False) -> Statistics:
     """Measure the statistics of stored rows.
 
     This takes one pass for the mean, and 2 n d min(n, d) floating-point operations.
@@ -263,8 +267,8 @@ def measure(data: Measured, *, gaps: bool = False) -> Statistics:
     gaps : bool, default=False
         Whether columns with missing values get an additional column, which `Statistics.with_fill` needs.
     """
-    there, d = data.observed(), data.d
-    seen = np.full(d, there.seen, dtype=np.float64)
+    there, d = data.observed_moments(), data.d
+    seen = np.full(d, there.value_counts, dtype=np.float64)
     columns = np.flatnonzero(gaps & (seen < data.n))
     shares = (data.n - seen[columns]) / data.n
     means = np.concatenate([there.mean, shares])
@@ -272,27 +276,27 @@ def measure(data: Measured, *, gaps: bool = False) -> Statistics:
     R: Array | None = None
     rest = np.zeros(len(means))
     if data.n < len(means):
-        rest, R = _triangle(data, columns, means)
+        rest, R = _triangular_root(data, columns, means)
         squares = linalg.column_norms(R) ** 2
     else:
         if data.sparse:
             C = _sparse_scatter(data, columns, there.mean, means)
         else:
-            rest, C = _scatter(data, columns, means)
+            rest, C = _scatter_matrix(data, columns, means)
         squares = np.diagonal(C).copy()
     m2 = squares[:d]
     means_off = rest[:d] / data.n
-    return Statistics(data.n, there.mean, seen, data.peak(), columns, m2, means_off, C, R)
+    return Statistics(data.n, there.mean, seen, data.largest_absolute(), columns, m2, means_off, C, R)
 
 
-def large(data: Measured) -> bool:
+def is_too_large(data: Measured) -> bool:
     """Return whether C and R of these rows would be too large, so that products must use whole numbers."""
     if data.columns is not None:
         return min(data.n, data.d) * data.d > _LARGEST_COUNTED
     return data.sparse and min(data.n, data.d) * data.d > _LARGEST
 
 
-def _scatter(data: Measured, columns: Array, means: Array) -> tuple[Array, Array]:
+def _scatter_matrix(data: Measured, columns: Array, means: Array) -> tuple[Array, Array]:
     """Return the sums of the deviations of dense rows, and their scatter matrix C."""
     C = np.zeros(means.shape * 2)
     rest = np.zeros(means.shape)
@@ -308,7 +312,7 @@ def _scatter(data: Measured, columns: Array, means: Array) -> tuple[Array, Array
     return rest, C
 
 
-def _triangle(data: Measured, columns: Array, means: Array) -> tuple[Array, Array]:
+def _triangular_root(data: Measured, columns: Array, means: Array) -> tuple[Array, Array]:
     """Return the sums of the deviations, and R. R overwrites the deviations, because it is as large as they are."""
     from scipy.linalg import lapack
 
@@ -335,11 +339,11 @@ def _sparse_scatter(data: Measured, columns: Array, mean: Array, means: Array) -
     """Return C = S'S - n mu mu' of sparse rows. Columns for which this difference would cancel are centered first."""
     from scipy import sparse
 
-    S: Any = data.csr.astype(np.float64)
+    S: Any = data.csr_matrix.astype(np.float64)
     if data.missing:
         gone = np.isnan(S.data).astype(np.float64)
         gaps = sparse.csr_array((gone, S.indices, S.indptr), shape=S.shape)[:, columns]
-        S = sparse.csr_array(sparse.hstack([fill_gaps(S, mean), gaps]))
+        S = sparse.csr_array(sparse.hstack([fill_sparse_gaps(S, mean), gaps]))
     T = S.T.tocsr()
     C = np.empty((S.shape[1], S.shape[1]))
     for start in range(0, len(C), _COLUMNS):
@@ -359,7 +363,7 @@ def _sparse_scatter(data: Measured, columns: Array, mean: Array, means: Array) -
     return C
 
 
-def recall(data: Measured, path: Path, *, gaps: bool) -> Statistics:
+def read_or_measure(data: Measured, path: Path, *, gaps: bool) -> Statistics:
     """Return the statistics of these rows from the node's file, or measure them and write the file.
 
     The file is valid as long as the fingerprint of the rows is the same. So the answers of a restarted node are
@@ -368,7 +372,7 @@ def recall(data: Measured, path: Path, *, gaps: bool) -> Statistics:
     mark = [data.n, data.d, data.stored_dtype.str, data.fingerprint(), gaps]
     if (kept := _read(path, mark)) is not None:
         return kept
-    found = measure(data, gaps=gaps)
+    found = measure_statistics(data, gaps=gaps)
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write(path, _FILE, {"rows": mark, "n": found.n}, found.arrays, private=True)
     return found

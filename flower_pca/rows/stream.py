@@ -14,7 +14,14 @@ from flower_pca.base import checks, files, labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief, shown
-from flower_pca.names.columns import Columns, Heading, missing_columns, no_numbers, not_named, some_only
+from flower_pca.names.columns import (
+    ColumnNames,
+    Heading,
+    mismatch_of_subset,
+    mismatch_without_names,
+    missing_columns,
+    unusable_columns_error,
+)
 from flower_pca.names.table import Table
 from flower_pca.rows.gaps import rows_with_gaps
 
@@ -66,7 +73,7 @@ class Completion:
         files.write(path, _KIND, header, dict(vars(self)), private=True)
 
 
-def written(folder: Path) -> Iterator[tuple[int, Completion]]:
+def completed_batches(folder: Path) -> Iterator[tuple[int, Completion]]:
     """Yield the number of the step and the completed batch for each file in a folder."""
     for path in sorted(folder.glob(f"{_BATCH}*.npz")):
         header, arrays = files.read(path, _KIND)
@@ -201,14 +208,14 @@ class Stream:
     def heading(self) -> Heading | None:
         """The heading of the columns, or None if the columns are unknown before the first batch."""
         if self.wanted is not None:
-            return Columns(self.wanted, self.who).heading
+            return ColumnNames(self.wanted, self.who).heading
         if self._heading is not None or self.d is None:
             return self._heading
         headings = (Table.of(rows).names for rows in self._batches if rows is not None)
         first = next(headings, self._names)
         if first is None:
             return Heading(self.d)
-        return Columns(first, self.who).heading
+        return ColumnNames(first, self.who).heading
 
     @property
     def _batches(self) -> Sequence[Any]:
@@ -229,7 +236,7 @@ class Stream:
         """Return the number of columns, reading the first batch if necessary, or None if this batch has no rows."""
         if self.d is not None:
             return self.d
-        first = self.take(0, NO_CURSOR).rows
+        first = self.rows_for_step(0, NO_CURSOR).rows
         return None if first is None else first.shape[1]
 
     @property
@@ -244,14 +251,14 @@ class Stream:
         """Whether every batch can be read again, unchanged and without cost, as from an array or a list."""
         return self._batch is not None or isinstance(self._source, list | tuple)
 
-    def take(self, step: int, cursor: Array) -> StepRows:
+    def rows_for_step(self, step: int, cursor: Array) -> StepRows:
         """Return the rows for a step. A queue ignores the number of the step and uses the cursor."""
         source, state = self._source, NO_CURSOR
         if isinstance(source, Queue):
             rows, behind, left = source.after(cursor.astype(np.uint8).tobytes())
             state = np.frombuffer(behind, dtype=np.uint8).copy()
         elif isinstance(source, Iterator):
-            rows, left = self._advance(step)
+            rows, left = self._next_batch(step)
         elif isinstance(source, list | tuple):
             rows = source[step] if step < len(source) else None
             left = max(len(source) - step - 1, 0)
@@ -259,12 +266,12 @@ class Stream:
             rows = source(step)
             left = 0 if rows is None else UNTOLD
         else:
-            rows = source[self._part(step)]
+            rows = source[self._batch_index(step)]
             assert self._batch is not None
             left = max(-(-len(source) // self._batch) - step - 1, 0)
-        return StepRows(self._check(rows, step), left, state)
+        return StepRows(self._checked_rows(rows, step), left, state)
 
-    def _part(self, step: int) -> Any:
+    def _batch_index(self, step: int) -> Any:
         """Return the index of a batch in the source: a slice of rows of an array, or a position in a list."""
         if self._batch is None:
             return step
@@ -290,9 +297,9 @@ class Stream:
     def take_over(self, folder: Path) -> None:
         """Read the batches that a copy of this stream in another process wrote to a folder, if `keep` was set."""
         if self._keep:
-            self.completed |= dict(written(folder))
+            self.completed |= dict(completed_batches(folder))
 
-    def _advance(self, step: int) -> tuple[Any, int]:
+    def _next_batch(self, step: int) -> tuple[Any, int]:
         """Return the batch of an iterator for a step, and 1 if a further batch follows, else 0.
 
         One batch is read in advance to find out whether the iterator ends.
@@ -317,19 +324,19 @@ class Stream:
                 self._position = step
         return self._newest, int(self._next is not None)
 
-    def _check(self, rows: Any, step: int) -> Array | None:
+    def _checked_rows(self, rows: Any, step: int) -> Array | None:
         if rows is None or len(rows) < self.min_rows:
             return None
-        missing = None if self._missing is None else self._missing[self._part(step)]
+        missing = None if self._missing is None else self._missing[self._batch_index(step)]
         who = f"{self.who} at step {step}"
         given = Table.of(rows, who=who).quiet()
-        batch = self._by_name(rows_with_gaps(given.values, who, missing), given, who)
+        batch = self._columns_by_name(rows_with_gaps(given.values, who, missing), given, who)
         # A batch without any value counts as an outage, not as rows.
         if all(np.isnan(row).all() for row in batch):
             return None
         return batch
 
-    def _by_name(self, batch: Array, given: Table, who: str) -> Array:
+    def _columns_by_name(self, batch: Array, column_names: Table, who: str) -> Array:
         """Return the columns that the run names, or all columns sorted by name.
 
         Raises
@@ -337,30 +344,30 @@ class Stream:
         DataError
             If the columns differ from the columns of earlier batches, or do not fit the run.
         """
-        names = given.names or self._names
-        words = given.words or self._words
-        columns = None if names is None else Columns(names, who)
+        names = column_names.names or self._names
+        words = column_names.words or self._words
+        columns = None if names is None else ColumnNames(names, who)
         if self.wanted is not None:
             return self._wanted_columns(batch, columns, words, who)
         if words:
-            raise no_numbers(who, words, file=False)
+            raise unusable_columns_error(who, words, file=False)
         heading = Heading(batch.shape[1]) if columns is None else columns.heading
         before, self._heading = self._heading, heading
         if before is not None and heading.digest != before.digest:
             raise heading.mismatch(who, before, "the batches before").error(DataError)
         if columns is None:
             return batch
-        return np.ascontiguousarray(batch[:, columns.places(columns.in_order)])
+        return np.ascontiguousarray(batch[:, columns.positions_of(columns.sorted_names)])
 
-    def _wanted_columns(self, batch: Array, columns: Columns | None, words: Mapping[str, str], who: str) -> Array:
+    def _wanted_columns(self, batch: Array, columns: ColumnNames | None, words: Mapping[str, str], who: str) -> Array:
         assert self.wanted is not None
         if columns is None:
-            raise not_named(who, batch.shape[1]).error(DataError)
-        if not self._one_by_one and (some := some_only(who, self.wanted, columns.names)):
+            raise mismatch_without_names(who, batch.shape[1]).error(DataError)
+        if not self._one_by_one and (some := mismatch_of_subset(who, self.wanted, columns.names)):
             raise some.error(DataError)
         if absent := missing_columns(who, self.wanted, columns.names, words):
             raise absent.error(DataError)
-        return np.ascontiguousarray(batch[:, columns.places(self.wanted, words)])
+        return np.ascontiguousarray(batch[:, columns.positions_of(self.wanted, words)])
 
     def _check_mask(self, cut: bool) -> None:
         if self._missing is None:

@@ -17,21 +17,21 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base.linalg import Array
-from flower_pca.rows.by_columns import ByColumns
+from flower_pca.rows.by_columns import ColumnBlocks
 from flower_pca.rows.frame import Moments
-from flower_pca.rows.whole_numbers import as_float, carry, digits_of
+from flower_pca.rows.whole_numbers import carry_digits, digits_as_floats, digits_of
 
 _EXACT: Final = 53  # maximum number of bits of a whole number that double precision holds exactly
 
 
-class WholeCounts:
+class ExactCounts:
     """Allele counts with their moments, for exact products."""
 
-    def __init__(self, source: ByColumns, there: Moments) -> None:
-        self._source, self._mean = source, there.mean
+    def __init__(self, source: ColumnBlocks, moments: Moments) -> None:
+        self._source, self._mean = source, moments.mean
         self.n, self.d = source.shape
-        self._lacking = (self.n - np.broadcast_to(there.seen, self.d)) / self.n
-        self._missing = there.count is not None
+        self._lacking = (self.n - np.broadcast_to(moments.value_counts, self.d)) / self.n
+        self._missing = moments.count is not None
         # For entries w of W and v of V, sums of 2 |w| or |v| over all columns stay below 2^52. So the mean of a
         # column of Y can be subtracted without exceeding 53 bits.
         self._across = _EXACT - 1 - self.d.bit_length()
@@ -49,40 +49,40 @@ class WholeCounts:
         units = np.frexp(largest)[1] - self._across
         W = np.rint(np.ldexp(Z, -units))
         V = np.rint(np.ldexp(fill[:, None] * Z, -units))
-        Y = self._times(W, V)
+        Y = self._product_of_counts(W, V)
         # From each column, subtract a whole number close to its mean. C Z stays the same, but loses fewer digits.
         Y -= np.rint(Y.sum(axis=0) / self.n)
         digits = np.stack(digits_of(Y.astype(np.int64), self._bits, self._count))
         total = digits.sum(axis=1)
-        down, lost = self._adjoint(digits.astype(np.float64))
-        less = np.outer(mean, self._rounded(total))
-        product = self._rounded(down) - less
+        down, lost = self._adjoint_digits(digits.astype(np.float64))
+        less = np.outer(mean, self._digits_as_numbers(total))
+        product = self._digits_as_numbers(down) - less
         if self._missing:
-            product += fill[:, None] * self._rounded(lost)
+            product += fill[:, None] * self._digits_as_numbers(lost)
         return np.asarray(np.ldexp(product, units))
 
-    def _times(self, W: Array, V: Array) -> Array:
+    def _product_of_counts(self, W: Array, V: Array) -> Array:
         """Return G W + M V."""
         Y = np.zeros((self.n, W.shape[1]))
-        for columns, rows, G, M in self._blocks():
+        for columns, rows, G, M in self._count_blocks():
             Y[rows] += G.T @ W[columns]
             if M is not None:
                 Y[rows] += M.T @ V[columns]
         return Y
 
-    def _adjoint(self, digits: Array) -> tuple[Array, Array]:
+    def _adjoint_digits(self, digits: Array) -> tuple[Array, Array]:
         """Return the sums of digits in G'Y and M'Y, before carrying."""
         count = len(digits)
         Y = np.hstack(list(digits))
         down = np.zeros((self.d, Y.shape[1]))
         lost = np.zeros(down.shape if self._missing else (0, Y.shape[1]))
-        for columns, rows, G, M in self._blocks():
+        for columns, rows, G, M in self._count_blocks():
             down[columns] += G @ Y[rows]
             if M is not None:
                 lost[columns] += M @ Y[rows]
-        return _by_digit(down, count), _by_digit(lost, count)
+        return _sums_by_digit(down, count), _sums_by_digit(lost, count)
 
-    def _blocks(self) -> Iterator[tuple[slice, slice, Array, Any]]:
+    def _count_blocks(self) -> Iterator[tuple[slice, slice, Array, Any]]:
         """Yield blocks of columns: the columns and the rows as slices, the counts, and a mask of the missing values.
 
         The mask is a sparse matrix, or None if the block has no missing values.
@@ -95,12 +95,12 @@ class WholeCounts:
                 gone = csr_array((np.ones(len(gaps[0])), gaps), shape=counts.shape)
             yield columns, rows, counts, gone
 
-    def _rounded(self, words: Array) -> Array:
+    def _digits_as_numbers(self, words: Array) -> Array:
         """Return the numbers with these sums of digits. Carrying first makes them independent of the summation."""
-        carry(words, self._bits)
-        return as_float(words, self._bits)
+        carry_digits(words, self._bits)
+        return digits_as_floats(words, self._bits)
 
 
-def _by_digit(sums: Array, count: int) -> Array:
+def _sums_by_digit(sums: Array, count: int) -> Array:
     """Return the sums of each digit as whole numbers, with the lowest digit first."""
     return np.stack(np.split(sums, count, axis=1)).astype(np.int64)

@@ -24,7 +24,7 @@ _BLOCK: Final = 52  # number of bits of an entry of the block
 _SUM: Final = 61  # number of bits of a sum of products, to which carrying may add one bit
 
 
-class WholeRows:
+class GridRows:
     """Sparse rows that are rounded to the grid. NaN becomes the grid point closest to the value of `fill`."""
 
     def __init__(self, S: Any, fill: Array, who: str) -> None:
@@ -63,52 +63,52 @@ class WholeRows:
         words = np.zeros((len(digits), self.d), dtype=np.int64)
         for word, digit in zip(words, digits, strict=True):
             np.add.at(word, self._S.indices, digit)
-        return np.asarray(np.ldexp(as_float(words, self._bits), 2 * self._units))
+        return np.asarray(np.ldexp(digits_as_floats(words, self._bits), 2 * self._units))
 
     def scatter_times(self, Z: Array, fill: Array | None = None) -> Array:
         """Return C Z for a block Z. `fill` has no effect, because missing values have already been filled."""
         between = self.n * np.outer(self.mean, self.mean @ Z)
-        return np.asarray(self.product(Z) - between)
+        return np.asarray(self.scatter_product(Z) - between)
 
-    def product(self, Z: Array) -> Array:
+    def scatter_product(self, Z: Array) -> Array:
         """Return S'(SZ) for a block Z, which is rounded to its own grid."""
         W = np.ldexp(Z, self._units[:, None])
         largest = np.abs(W).max(axis=0, initial=0.0)
         units = np.frexp(largest)[1] - _BLOCK
         in_units = np.rint(np.ldexp(W, -units))
-        down = self.whole(in_units.astype(np.int64))
+        down = self.product_of_integers(in_units.astype(np.int64))
         exponents = np.add.outer(self._units, units)
-        return np.asarray(np.ldexp(as_float(down, self._bits), exponents))
+        return np.asarray(np.ldexp(digits_as_floats(down, self._bits), exponents))
 
-    def whole(self, W: Array) -> Array:
+    def product_of_integers(self, W: Array) -> Array:
         """Return S'(SW) for a block W of whole numbers of 52 bits, as digits in units of the grid, lowest first."""
         digits = digits_of(W, self._bits, _BLOCK // self._bits + 1)
         across = np.stack([self._S @ digit for digit in digits])
-        carry(across, self._bits)
+        carry_digits(across, self._bits)
         carried = digits_of(across[-1], self._bits, (_SUM + 1) // self._bits + 1)
         rows = [*across[:-1], *carried]
         # Drop the highest digits if they are 0 in all rows, because multiplying them would take time.
         while len(rows) > 1 and not rows[-1].any():
             rows.pop()
         down = np.stack([self._S.T @ digit for digit in rows])
-        carry(down, self._bits)
+        carry_digits(down, self._bits)
         return down
 
 
-def digits_of(whole: Array, bits: int, count: int) -> list[Array]:
+def digits_of(integers: Array, bits: int, count: int) -> list[Array]:
     """Split whole numbers into `count` digits from -2^(bits - 1) to below 2^(bits - 1), with the lowest digit first.
 
     The highest digit is the remainder, which may be larger.
     """
     digits, half = [], 2 ** (bits - 1)
     for _ in range(count - 1):
-        above = (whole + half) >> bits
-        digits.append(whole - (above << bits))
-        whole = above
-    return [*digits, whole]
+        above = (integers + half) >> bits
+        digits.append(integers - (above << bits))
+        integers = above
+    return [*digits, integers]
 
 
-def carry(words: Array, bits: int) -> None:
+def carry_digits(words: Array, bits: int) -> None:
     """Carry from each word to the next higher one, in place, so that each number has a unique form.
 
     Afterwards, all words except the highest are digits.
@@ -120,7 +120,7 @@ def carry(words: Array, bits: int) -> None:
         high += above
 
 
-def as_float(words: Array, bits: int) -> Array:
+def digits_as_floats(words: Array, bits: int) -> Array:
     """Return the numbers with these digits as floats. The lowest digit comes first."""
     total = np.zeros(words.shape[1:])
     for place, word in enumerate(words):

@@ -11,12 +11,12 @@ FLOORS: Final = {64: 0.0, 32: 1e-7, 16: 1e-3}
 ROUNDING: Final = {64: 0.0, 32: 2.0**-25, 16: 2.0**-12}
 
 
-def fewest(tol: float) -> int:
+def fewest_bits(tol: float) -> int:
     """Return the smallest number of bits that is accurate enough for a tolerance."""
     return min(bits for bits, least in FLOORS.items() if tol >= least)
 
 
-def fewest_within(allowed: float) -> int:
+def fewest_bits_within(allowed: float) -> int:
     """Return the smallest number of bits with a relative rounding error of at most `allowed`."""
     return min(bits for bits, error in ROUNDING.items() if error <= allowed)
 

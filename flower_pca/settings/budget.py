@@ -81,7 +81,7 @@ class DP:
 
     def __post_init__(self) -> None:
         if self.ranges is not None:
-            object.__setattr__(self, "ranges", public.of(self.ranges))
+            object.__setattr__(self, "ranges", public.read_ranges(self.ranges))
             object.__setattr__(self, "clip", self.clip or usual_clip(len(self.public_ranges)))
         if self.clip == 0.0:
             raise ConfigError(
@@ -93,7 +93,7 @@ class DP:
         for name in ("epsilon", *([] if self.reach is None else ["reach"])):
             checks.number(f"{name} of dp", getattr(self, name), least=1e-9)
         checks.number("delta of dp", self.delta, least=1e-30)
-        object.__setattr__(self, "frame_share", checks.share(self.frame_share))
+        object.__setattr__(self, "frame_share", checks.parse_share(self.frame_share))
         checks.proportion("frame_share of dp", self.frame_share)
         if self.delta >= 1.0 or self.frame_share >= 1.0:
             raise ConfigError(
@@ -109,7 +109,7 @@ class DP:
         """The ranges with the names of their columns, or an empty tuple."""
         if self.ranges is None:
             return ()
-        return public.of(self.ranges)
+        return public.read_ranges(self.ranges)
 
     @classmethod
     def of(cls, given: object, **more: Any) -> DP | None:

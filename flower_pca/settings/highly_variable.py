@@ -41,10 +41,10 @@ class HighlyVariable:
         )
 
     @classmethod
-    def of(cls, given: object) -> HighlyVariable | None:
+    def from_spec(cls, value: object) -> HighlyVariable | None:
         """Return the setting from an instance or a string such as "seurat(2000)". Return None for None."""
-        if given is None or isinstance(given, cls):
-            return given
+        if value is None or isinstance(value, cls):
+            return value
 
         def seurat(*, genes: int = 2000) -> HighlyVariable:
             return cls("seurat", genes)
@@ -53,14 +53,14 @@ class HighlyVariable:
             return cls("cell_ranger", genes)
 
         kinds = {"seurat": seurat, "cell_ranger": cell_ranger}
-        return spec.bind(given, kinds, what="highly_variable", rule='a string such as "seurat(2000)"')()
+        return spec.bind(value, kinds, what="highly_variable", rule='a string such as "seurat(2000)"')()
 
     @property
     def of_counts(self) -> bool:
         """Whether the rule uses counts. The entries are logarithms of counts, and expm1 recovers the counts."""
         return self.flavor == "seurat"
 
-    def choose(self, n: int, mean: Array, variance: Array, names: Sequence[str]) -> tuple[tuple[str, ...], str]:
+    def select_genes(self, n: int, mean: Array, variance: Array, names: Sequence[str]) -> tuple[tuple[str, ...], str]:
         """Return the selected genes, and a sentence with the number of genes that are left out, or "".
 
         Parameters
@@ -76,7 +76,7 @@ class HighlyVariable:
         """
         if n < 2:
             raise DataError(f"highly_variable={self} needs at least two cells. Give more cells, or leave it out.")
-        found = self._normalized(mean, variance)
+        found = self._normalized_dispersion(mean, variance)
         there = np.sort(found[~np.isnan(found)])[::-1]
         if not len(there):
             raise DataError(f"highly_variable={self} finds no gene that varies. Check the counts, or leave it out.")
@@ -86,19 +86,19 @@ class HighlyVariable:
         out = len(names) - len(chosen)
         return chosen, f"{out:,} of {count(len(names), 'gene')} were left out by {self}" if out else ""
 
-    def _normalized(self, mean: Array, variance: Array) -> Array:
+    def _normalized_dispersion(self, mean: Array, variance: Array) -> Array:
         """Return the dispersion of each gene relative to genes with about the same mean, or NaN for constant genes."""
         mean = np.where(mean == 0.0, _TINY, mean)
         dispersion = variance / mean
         if self.flavor == "cell_ranger":
             edges = np.percentile(mean, np.arange(10, 105, 5))
-            return _by_bin(dispersion, np.searchsorted(edges, mean, side="left"), _median, _deviation)
+            return _relative_to_bin(dispersion, np.searchsorted(edges, mean, side="left"), _median, _deviation)
         with np.errstate(divide="ignore"):
             dispersion = np.where(dispersion == 0.0, np.nan, np.log(dispersion))
         mean = np.log1p(mean)
         edges = np.linspace(mean.min(), mean.max(), _BINS + 1)
         bins = np.searchsorted(edges[1:-1], mean, side="left")
-        return _by_bin(dispersion, bins, _mean, partial(np.std, ddof=1))
+        return _relative_to_bin(dispersion, bins, _mean, partial(np.std, ddof=1))
 
     def __str__(self) -> str:
         return f"{self.flavor}({self.genes})"
@@ -117,7 +117,9 @@ def _deviation(values: Array) -> float:
     return float(np.median(np.abs(values - np.median(values)))) / _NORMAL
 
 
-def _by_bin(dispersion: Array, bins: Array, middle: Callable[[Array], float], spread: Callable[[Array], Any]) -> Array:
+def _relative_to_bin(
+    dispersion: Array, bins: Array, middle: Callable[[Array], float], spread: Callable[[Array], Any]
+) -> Array:
     """Return each dispersion minus the middle of its bin, divided by the spread of the bin."""
     found = np.full(len(dispersion), np.nan)
     for j in np.unique(bins):

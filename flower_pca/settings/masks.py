@@ -62,7 +62,7 @@ class MaskedSums:
     self_masks: bool = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "threshold", checks.share(self.threshold))
+        object.__setattr__(self, "threshold", checks.parse_share(self.threshold))
         checks.number("threshold of the masks", self.threshold, least=0.5, most=0.99, remedy="Use 0.5.")
         if self.bound is not None:
             checks.number("bound of the masks", self.bound, least=1e-300, remedy="Leave it out.")
@@ -85,7 +85,7 @@ class MaskedSums:
         rule = 'True, False, a MaskedSums, or a string such as "masks(neighbors=20)"'
         return spec.instance(cls, mask, "masks", rule, what="mask")
 
-    def degree(self, clients: int) -> int:
+    def neighbor_count(self, clients: int) -> int:
         """Return the number of neighbors of each client in a run with this number of clients."""
         if self.neighbors is not None:
             return min(self.neighbors, clients - 1)

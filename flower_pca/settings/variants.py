@@ -44,17 +44,17 @@ class Variants:
         if self.hwe is not None:
             checks.number("hwe of variants", self.hwe, least=1e-300, most=1.0, remedy="Use 1e-6.")
         for name, most in (("maf", 0.5), ("call", 1.0)):
-            object.__setattr__(self, name, checks.share(getattr(self, name)))
+            object.__setattr__(self, name, checks.parse_share(getattr(self, name)))
             checks.number(f"{name} of variants", getattr(self, name), least=0.0, most=most)
         checks.choice("ambiguous of variants", self.ambiguous, (True, False))
 
     @classmethod
-    def of(cls, given: object) -> Variants | None:
+    def from_spec(cls, value: object) -> Variants | None:
         """Return the limits from an instance or a string such as "variants(maf=0.05)". Return None for None."""
         rule = 'a Variants, or a string such as "variants(maf=0.01, call=0.98)"'
-        return spec.instance(cls, given, "variants", rule)
+        return spec.instance(cls, value, "variants", rule)
 
-    def choose(
+    def select_variants(
         self, n: int, mean: Array, seen: Array, names: Sequence[str], failed: Array | None = None
     ) -> tuple[tuple[str, ...], str]:
         """Return the variants within the limits, and a sentence with the number of variants that are left out, or "".
@@ -86,7 +86,7 @@ class Variants:
         p = mean / 2.0
         rare = np.minimum(p, 1.0 - p) < self.maf - _ROUNDING
         gaps = seen < (self.call - _ROUNDING) * n
-        either = np.zeros(len(names), dtype=bool) if self.ambiguous else names_of_variants.ambiguous(names)
+        either = np.zeros(len(names), dtype=bool) if self.ambiguous else names_of_variants.is_each_ambiguous(names)
         unequal = np.zeros(len(names), dtype=bool) if failed is None else failed > 0
         left = ~(rare | gaps | either | unequal)
         why = {

@@ -1,7 +1,7 @@
 """The two backends of a simulation: a loop in this process, and Flower's Ray engine with its settings.
 
 In the loop, clients answer without Flower. The clients of `Shards` have fixed rows, and the clients of
-`InProcess` may also have streams.
+`InProcessTransport` may also have streams.
 
 A run logs its progress to "flower_pca" at the level INFO, and shows a progress bar in a notebook. The bar
 is HTML that IPython displays and updates. It shows the progress of the error from 1 to the tolerance, on
@@ -30,12 +30,12 @@ from flower_pca.base.options import option
 from flower_pca.base.shown import brief, shown
 from flower_pca.core.algorithm import Iterative
 from flower_pca.core.drive import Driven, Watcher
-from flower_pca.core.layer import Who
+from flower_pca.core.layer import ClientIdentity
 from flower_pca.core.stage import Arrays, Broadcast, Reply
 from flower_pca.masking.dither import seeded_dither
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.start import Start
-from flower_pca.rows.local import LocalData, View
+from flower_pca.rows.local import FrameView, LocalData
 from flower_pca.rows.stream import Stream
 from flower_pca.tracking import batch
 
@@ -47,7 +47,7 @@ _LOG: Final = logging.getLogger("flower_pca")
 _EVERY: Final = 0.2  # the minimum number of seconds between two updates of the bar
 
 
-class Watch(Watcher):
+class RunWatch(Watcher):
     """A watcher of a run that writes the log, updates the progress bar, and calls the user's function.
 
     Parameters
@@ -58,7 +58,7 @@ class Watch(Watcher):
 
     def __init__(self, on_round: Callable[[Driven], None] | None) -> None:
         self._on_round = on_round
-        self._bar = Bar() if in_notebook() else None
+        self._bar = NotebookBar() if in_notebook() else None
 
     def begin(self, what: Callable[[], str]) -> None:
         """Log the description of the run that `what` returns. `what` is called only if this log level is enabled."""
@@ -71,7 +71,7 @@ class Watch(Watcher):
             words = str(run.history[-1])
             _LOG.info("%s", words)
             if self._bar is not None:
-                self._bar.show(share(run) or 0.0, words)
+                self._bar.show(progress_share(run) or 0.0, words)
         if self._on_round is not None:
             self._on_round(run)
 
@@ -90,7 +90,7 @@ def in_notebook() -> bool:
     return there is not None and type(there()).__name__ == "ZMQInteractiveShell"
 
 
-def share(run: Driven) -> float | None:
+def progress_share(run: Driven) -> float | None:
     """Return the progress of the error towards the tolerance, in [0, 1], or None if the current stage has no error."""
     stage, metrics = run.algorithm, run.history[-1].metrics
     at_it = not run.is_finished and run.position.stage is stage
@@ -100,7 +100,7 @@ def share(run: Driven) -> float | None:
     return min(max(math.log(min(error, 1.0)) / math.log(stage.tolerance), 0.0), 1.0)
 
 
-class Bar:
+class NotebookBar:
     """A progress bar in a notebook, with a text on the same line."""
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class Bar:
         if self._handle is not None and now - self._shown < _EVERY and reached < 1.0:
             return
         self._shown, self._reached = now, max(self._reached, reached)
-        page = _Html(_line(self._reached, words))
+        page = _Html(_status_line(self._reached, words))
         if self._handle is None:
             display: Any = importlib.import_module("IPython.display")
             self._handle = display.display(page, display_id=True)
@@ -131,7 +131,7 @@ class _Html:
         return self.text
 
 
-def _line(reached: float, words: str) -> str:
+def _status_line(reached: float, words: str) -> str:
     bar = f'<progress value="{reached:.3f}" max="1" style="width: 12em"></progress>'
     return f'<div style="font-family: monospace">{bar} {escape(words)}</div>'
 
@@ -197,7 +197,7 @@ class Ray:
         if self.entry == "flwr_run" and self.num_cpus_per_client % 1:
             raise ConfigError("`flwr run` takes whole cores only. Use num_cpus_per_client=1 with entry='flwr_run'.")
 
-    def each(self, clients: int, actors: int) -> int:
+    def clients_per_actor(self, clients: int, actors: int) -> int:
         """Return the number of clients that a node hosts if `actors` clients can compute at the same time."""
         if isinstance(self.clients_per_node, int):
             return self.clients_per_node
@@ -259,7 +259,7 @@ class SimulationSettings:
 _MEMORY: Final = "memory."
 
 
-class InProcess:
+class InProcessTransport:
     """The clients of a simulation in this process, with the memory that each client keeps between messages.
 
     Parameters
@@ -325,14 +325,14 @@ class InProcess:
             bits=self._bits[i] if self._bits else system_bits,
             fixed=self._source,
             dither=partial(seeded_dither, self._seed, i),
-            who=Who(i, getattr(self.clients[i], "site", "")),
+            who=ClientIdentity(i, getattr(self.clients[i], "site", "")),
         )
         return up
 
-    def keep(self) -> tuple[dict[str, Any], Arrays]:
+    def checkpoint_state(self) -> tuple[dict[str, Any], Arrays]:
         """Return the clients' state for a checkpoint: a header that describes the clients, and their memories."""
         memories = {f"{_MEMORY}{i}.{name}": a for i, m in enumerate(self.memories) for name, a in m.items()}
-        return {"clients": self._description(), "number": self._number}, memories
+        return {"clients": self._description_of_clients(), "number": self._number}, memories
 
     def resume(self, header: Mapping[str, Any], arrays: Arrays) -> None:
         """Restore the memories of a checkpoint, or raise ConfigError if they belong to other clients."""
@@ -345,16 +345,17 @@ class InProcess:
                 self.memories[int(position)][key] = array
         for i, client in enumerate(self.clients):
             if isinstance(client, Stream):
-                self.memories[i] = batch.resume(self.memories[i], client)
+                self.memories[i] = batch.resumed_memory(self.memories[i], client)
 
-    def _description(self) -> Any:
+    def _description_of_clients(self) -> Any:
         """Return a description of the clients, which must be the same when a run continues from a checkpoint."""
         return len(self.clients)
 
     def _require_same_clients(self, marks: Any) -> None:
-        if marks != self._description():
+        if marks != self._description_of_clients():
             raise ConfigError(
-                f"The checkpoint belongs to a run of {shown(marks)} streams, but this run has {self._description()}. "
+                f"The checkpoint belongs to a run of {shown(marks)} streams, but this run has "
+                f"{self._description_of_clients()}. "
                 "Give the streams of that run, or choose another checkpoint."
             )
 
@@ -364,7 +365,7 @@ class InProcess:
 _ROOM: Final = 2**19
 
 
-class Shards(InProcess):
+class Shards(InProcessTransport):
     """The clients of a simulation in this process if all of them hold rows instead of streams."""
 
     kind: ClassVar[str] = "checkpoint"
@@ -373,7 +374,7 @@ class Shards(InProcess):
     def __init__(self, clients: Sequence[LocalData], **settings: Any) -> None:
         super().__init__(clients, **settings)
         copy = sum(client.n * client.d for client in clients) <= _ROOM
-        self._views = [View(client, copy=copy) for client in clients]
+        self._views = [FrameView(client, copy=copy) for client in clients]
 
     def answer(self, i: int, message: Broadcast) -> Arrays:
         """Return a client's answer to a message, and update its memory. Errors get a note with client and message."""
@@ -386,11 +387,11 @@ class Shards(InProcess):
             error.add_note(f"{where}: {sent}")
             raise
 
-    def _description(self) -> Any:
+    def _description_of_clients(self) -> Any:
         return [[client.n, client.d, client.fingerprint()] for client in self.clients]
 
     def _require_same_clients(self, marks: Any) -> None:
-        if marks != self._description():
+        if marks != self._description_of_clients():
             raise ConfigError(
                 "The checkpoint belongs to a run with other rows. Give the shards of that run, or choose another "
                 "checkpoint."

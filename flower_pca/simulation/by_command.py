@@ -55,7 +55,9 @@ clientapp = "{__name__}:client_app"
 """
 
 
-def run(serve: Callable[[Any], Any], client: ClientApp, nodes: int, cores: int, folder: Path, cluster: str) -> Any:
+def run_by_command(
+    serve: Callable[[Any], Any], client: ClientApp, nodes: int, cores: int, folder: Path, cluster: str
+) -> Any:
     """Call `serve` with a grid of virtual nodes, and return its result or raise its error.
 
     Parameters
@@ -82,7 +84,7 @@ def run(serve: Callable[[Any], Any], client: ClientApp, nodes: int, cores: int, 
     with _superlink(folder, cluster) as environment:
         federation = f"num-supernodes={nodes} client-resources-num-cpus={cores}"
         words = ["run", str(app), _LINK, "--run-config", f'{_FOLDER}="{folder}"', "--federation-config", federation]
-        started = json.loads(_flwr([*words, "--format", "json"], environment))
+        started = json.loads(_run_flwr([*words, "--format", "json"], environment))
         returned = folder / _RETURNED
         looks = 0
         while not returned.exists():
@@ -121,7 +123,15 @@ def _superlink(folder: Path, cluster: str) -> Iterator[dict[str, str]]:
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
         "PYTHONPATH": os.pathsep.join(filter(None, [*sys.path, os.environ.get("PYTHONPATH", "")])),
     }
-    command = [_command("flower-superlink"), "--simulation", "--insecure", "--host", "127.0.0.1", "--port", str(port)]
+    command = [
+        _path_of_command("flower-superlink"),
+        "--simulation",
+        "--insecure",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
     log = folder / "superlink.log"
     with log.open("w") as said:
         process = subprocess.Popen(
@@ -131,7 +141,7 @@ def _superlink(folder: Path, cluster: str) -> Iterator[dict[str, str]]:
             _wait_until_reachable(process, port, log)
             yield environment
         finally:
-            _stop(process)
+            _stop_superlink(process)
 
 
 def _wait_until_reachable(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
@@ -151,7 +161,7 @@ def _wait_until_reachable(process: subprocess.Popen[bytes], port: int, log: Path
     )
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def _stop_superlink(process: subprocess.Popen[bytes]) -> None:
     """Stop the SuperLink and the processes that it has started, first with SIGTERM and then with SIGKILL."""
     for how in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
@@ -160,10 +170,10 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
             process.wait(_STOP_TIME)
 
 
-def _flwr(words: list[str], environment: dict[str, str]) -> str:
+def _run_flwr(words: list[str], environment: dict[str, str]) -> str:
     """Run Flower's command `flwr`, and return its output."""
     done = subprocess.run(
-        [_command("flwr"), *words],
+        [_path_of_command("flwr"), *words],
         env=environment,
         capture_output=True,
         text=True,
@@ -180,13 +190,13 @@ def _flwr(words: list[str], environment: dict[str, str]) -> str:
 
 def _final_status(identity: str, environment: dict[str, str]) -> str:
     """Return Flower's status of a run that has ended, or an empty string if the run has not ended."""
-    (row,) = json.loads(_flwr(["ls", _LINK, "--run-id", identity, "--format", "json"], environment))["runs"]
+    (row,) = json.loads(_run_flwr(["ls", _LINK, "--run-id", identity, "--format", "json"], environment))["runs"]
     if not str(row["status"]).startswith("finished"):
         return ""
     return f"{row['status']} {row['status-details']}".strip()
 
 
-def _command(name: str) -> str:
+def _path_of_command(name: str) -> str:
     """Return the path of a command in this Python environment, or its name if the environment does not have it.
 
     The environment does not need to be on PATH.

@@ -29,7 +29,7 @@ _ABOUT: Final = re.compile(r"\b(actor_id|pid|ip): ?([0-9a-fA-F.:]+)")
 
 
 @contextlib.contextmanager
-def session(engine: Ray) -> Iterator[None]:
+def ray_session(engine: Ray) -> Iterator[None]:
     """Provide a session of Ray: the session of this process, or else a session with the named cluster or a new one."""
     import ray
 
@@ -44,7 +44,7 @@ def session(engine: Ray) -> Iterator[None]:
         except (ValueError, ConnectionError) as error:
             if address is None:
                 raise
-            raise _no_cluster(address, str(error).partition(". ")[0]) from error
+            raise _no_cluster_error(address, str(error).partition(". ")[0]) from error
     try:
         yield
     finally:
@@ -66,16 +66,16 @@ def require_cluster(address: str) -> None:
                 if len(answer) < 4 or answer[3] != _SETTINGS:
                     raise OSError("another program answers at this address")
     except (OSError, OverflowError) as error:
-        raise _no_cluster(address, str(error)) from error
+        raise _no_cluster_error(address, str(error)) from error
 
 
-def _no_cluster(address: str, why: str) -> ConfigError:
+def _no_cluster_error(address: str, why: str) -> ConfigError:
     return ConfigError(
         f"No Ray cluster can be reached at {address} ({why}). Start one with ray start --head, or leave address out."
     )
 
 
-def actors(engine: Ray) -> int:
+def actor_count(engine: Ray) -> int:
     """Return the number of clients that can compute at the same time."""
     import ray
 
@@ -116,7 +116,7 @@ def machines() -> list[dict[str, Any]]:
     return [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
 
 
-def everywhere(function: Callable[..., Any], *args: Any) -> dict[str, Any]:
+def call_on_each_machine(function: Callable[..., Any], *args: Any) -> dict[str, Any]:
     """Call a function on each machine, and return the results by the machine's name and the start of its Ray id.
 
     The function must be defined at the top level of a module.

@@ -13,7 +13,7 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 from flower_pca.hints.owners import require_site
-from flower_pca.names.columns import Columns, enumeration
+from flower_pca.names.columns import ColumnNames, enumeration
 from flower_pca.names.table import Table
 
 
@@ -53,7 +53,7 @@ def from_frame(frame: Any, *, by: Any) -> list[Table]:
     # A lazy frame of polars must be collected first.
     if hasattr(frame, "collect_schema") and hasattr(frame, "collect"):
         frame = frame.collect()
-    shape = _shape(frame)
+    shape = _shape_of(frame)
     if len(shape) != 2:
         raise DataError(
             f"from_frame cannot read {shown(frame)} as a table of rows and columns. Give a data frame, or an array "
@@ -62,11 +62,11 @@ def from_frame(frame: Any, *, by: Any) -> list[Table]:
     if _is_column(frame, by):
         by = by.name
     if _is_name(by):
-        rest, site_of_row = _column(frame, by)
+        rest, site_of_row = _without_column(frame, by)
     else:
         rest, site_of_row = (frame, _sites_by_row(frame, by, shape[0]))
     require_site(site_of_row.tolist(), str(by) if _is_name(by) else "")
-    for side, noun in zip(_shape(rest), ("rows", "columns except the column of the sites"), strict=True):
+    for side, noun in zip(_shape_of(rest), ("rows", "columns except the column of the sites"), strict=True):
         if not side:
             raise DataError(f"The table has no {noun}. Give a table with rows and features.")
     rows = Table.of(rest, who="the table")
@@ -84,7 +84,7 @@ class _OtherColumns:
 
     def __init__(self, frame: Any, columns: list[Any]) -> None:
         self.frame, self.columns = frame, columns
-        self.shape = (_shape(frame)[0], len(columns))
+        self.shape = (_shape_of(frame)[0], len(columns))
 
     def __getitem__(self, name: Any) -> Any:
         return self.frame[name]
@@ -93,7 +93,7 @@ class _OtherColumns:
         return np.column_stack([self.frame[name].to_numpy() for name in self.columns])
 
 
-def _shape(table: Any) -> tuple[int, ...]:
+def _shape_of(table: Any) -> tuple[int, ...]:
     """Return the shape of a table. For any other object, return a tuple whose length is not 2."""
     known = getattr(table, "shape", None)
     if known is None and hasattr(table, "columns") and hasattr(table, "to_numpy"):
@@ -112,7 +112,7 @@ def _is_column(frame: Any, by: Any) -> bool:
     return hasattr(by, "equals") and name is not None and names.count(name) == 1 and bool(frame[name].equals(by))
 
 
-def _column(frame: Any, by: Any) -> tuple[Any, Array]:
+def _without_column(frame: Any, by: Any) -> tuple[Any, Array]:
     """Return the table without the column named `by`, and the values of this column.
 
     If `by` is a level of the index, the table is returned unchanged, with the values of this level.
@@ -130,7 +130,7 @@ def _column(frame: Any, by: Any) -> tuple[Any, Array]:
     names = list(getattr(frame, "columns", ()))
     if by in names:
         if names.count(by) > 1:
-            Columns(tuple(map(str, names)), "the table")  # This raises the error about names that occur twice.
+            ColumnNames(tuple(map(str, names)), "the table")  # This raises the error about names that occur twice.
         return _OtherColumns(frame, [name for name in names if name != by]), np.asarray(frame[by].to_numpy())
     if by is not None and by in getattr(getattr(frame, "index", None), "names", ()):
         return frame, np.asarray(frame.index.get_level_values(by).to_numpy())

@@ -22,17 +22,23 @@ from flower_pca.core.algorithm import Algorithm, HasNumbersByClient
 from flower_pca.core.config import COMPONENTS, PCAConfig, SimulationOptions
 from flower_pca.core.drive import Driven, Watcher, drive
 from flower_pca.core.stage import Arrays
-from flower_pca.names.columns import Heading, names_in
+from flower_pca.names.columns import Heading, split_names
 from flower_pca.names.table import Table
-from flower_pca.results.left_out import parted
+from flower_pca.results.left_out import site_fields
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.start import Start
-from flower_pca.rows.adjusted import hints_of_constant_columns, of_site
+from flower_pca.rows.adjusted import hints_of_constant_columns, local_adjustment
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
-from flower_pca.simulation.backend import InProcess, Ray, Shards, SimulationSettings, Watch
-from flower_pca.simulation.sites import clients_with_results, common_order, rows_of, sites_of, with_hints
+from flower_pca.simulation.backend import InProcessTransport, Ray, RunWatch, Shards, SimulationSettings
+from flower_pca.simulation.sites import (
+    clients_of_tables,
+    clients_with_results,
+    common_column_order,
+    sites_of,
+    with_hints,
+)
 
 if TYPE_CHECKING:
     from flower_pca.results.record import StepRecord
@@ -145,7 +151,7 @@ def simulate(
     config, sites = _with_columns_of_run(config, sites_of(shards))
     clients = _require_clients(config, sites)
     public = clients_with_results(hide_local, len(clients))
-    watch = Watch(on_round)
+    watch = RunWatch(on_round)
     watch.begin(functools.partial(_description, config, clients))
     if conduct.engine is None:
         del sites  # This saves memory, because the tables are no longer needed: the clients hold the rows.
@@ -159,7 +165,7 @@ def simulate(
         from flower_pca.simulation import ray
 
         out = _without_rows(config, clients)
-        result = ray.run(config, sites, public, replace(conduct, on_round=watch.after_message), out=out)
+        result = ray.run_pca(config, sites, public, replace(conduct, on_round=watch.after_message), left_out=out)
     if config.covariates is not None and config.columns is not None:
         # The hints below are only about features, so covariates are left out.
         clients = [client.arrange(config.columns) for client in clients]
@@ -194,7 +200,7 @@ def _in_process(
     public: Collection[int],
     conduct: SimulationSettings,
     present: Callable[[int], Iterable[int]] | None,
-    watch: Watch,
+    watch: RunWatch,
 ) -> PCAResult:
     """Run the algorithm in a loop over the clients, and return its result.
 
@@ -207,11 +213,11 @@ def _in_process(
     if present is not None:
         here = _checked_presence(present, len(clients))
     if out:
-        here = functools.partial(_without, out, here or (lambda _: list(range(len(clients)))))
+        here = functools.partial(_present_without, out, here or (lambda _: list(range(len(clients)))))
     if conduct.answers == "fixed":
         from flower_pca.rows.fixed import FixedData
 
-        source = functools.partial(FixedData.of, gaps=config.missing == "mean")
+        source = functools.partial(FixedData.of_rows, gaps=config.missing == "mean")
     there = Shards(clients, present=here, bits=bits, seed=config.seed, source=source)
     # All clients run in this process, so their answers need no checks against dishonest clients.
     run = assembly.run(config, judged=False, init=conduct.init)
@@ -219,14 +225,14 @@ def _in_process(
     own: dict[int, Arrays] = {}
     hints: list[str] = []
     if any(there.memories) and registry.has_local_results(config.algorithm):
-        stage, frame = registry.closing(config.algorithm).name, _client_frame(result, config)
+        stage, frame = registry.closing_of(config.algorithm).name, _client_frame(result, config)
         for i in public:
             if arrays := client_half.local_results(stage, there.memories[i], clients[i].in_frame(frame)):
                 own[i] = arrays
     if config.harmonize is not None or (config.covariates is not None and config.covariates.within):
         for i in [i for i in public if clients[i].n]:
             rows = clients[i].in_frame(result.frame)
-            own[i] = {**own.get(i, {}), **of_site(rows)}
+            own[i] = {**own.get(i, {}), **local_adjustment(rows)}
             if config.mask is not None:  # Without masks, the result already has these hints.
                 hints += hints_of_constant_columns(rows)
     names = {i: client.site for i, client in enumerate(clients) if client.site}
@@ -243,15 +249,15 @@ def _with_columns_of_run(config: PCAConfig, sites: list[Table]) -> tuple[PCAConf
     their columns in a common order, the names in this order are added to the configuration.
     """
     if config.categorical is not None:
-        from flower_pca.simulation.sites import by_agreement
+        from flower_pca.simulation.sites import with_agreed_columns
 
-        config, sites = by_agreement(config, config.coding, sites)
+        config, sites = with_agreed_columns(config, config.coding, sites)
     covariates = config.covariates
     if covariates is not None and (covariates.names or all(site.names for site in sites)):
-        from flower_pca.simulation.sites import beside_covariates
+        from flower_pca.simulation.sites import with_all_columns
 
-        return beside_covariates(config, sites)
-    if config.columns is None and (order := common_order(sites)) is not None:
+        return with_all_columns(config, sites)
+    if config.columns is None and (order := common_column_order(sites)) is not None:
         return replace(config, columns=order), sites
     return config, sites
 
@@ -260,22 +266,22 @@ def _require_clients(config: PCAConfig, sites: Sequence[Table]) -> list[LocalDat
     """Return the clients, or raise an error if their rows do not allow the requested run."""
     # The opening of a harmonized run refuses missing values with its own error, because nothing may fill them.
     missing = config.missing != "error" or config.harmonize is not None
-    clients = rows_of(sites, missing=missing, columns=config.columns_and_covariates)
+    clients = clients_of_tables(sites, missing=missing, columns=config.columns_and_covariates)
     rows = sum([client.n for client in clients])
     d = clients[0].d
     if config.covariates is not None:
         d -= len(config.covariates.names)
-    checks.at_most(config.n_components, rows, d)
+    checks.components_available(config.n_components, rows, d)
     algorithm = config.algorithm
-    if isinstance(algorithm, HasNumbersByClient) and algorithm.by_client is not None:
+    if isinstance(algorithm, HasNumbersByClient) and algorithm.numbers_by_client is not None:
         from flower_pca.layers import single
 
-        single.require(
-            f"local_components of {algorithm.name}", algorithm.by_client, [client.site for client in clients]
+        single.require_all_clients(
+            f"local_components of {algorithm.name}", algorithm.numbers_by_client, [client.site for client in clients]
         )
     if config.dp is not None:
         # If noise would hide all components, the run is refused before it spends any of the privacy budget.
-        seen = assembly.outlook(config, rows=rows, columns=d, clients=len(clients))
+        seen = assembly.noise_forecast(config, rows=rows, columns=d, clients=len(clients))
         assert seen is not None
         seen.require()
         _LOG.info("%s", seen)
@@ -300,7 +306,7 @@ def _client_frame(result: PCAResult, config: PCAConfig) -> Frame:
 def _checked_presence(fraction: Callable[[int], Iterable[int]], n_clients: int) -> Callable[[int], list[int]]:
     """Return a function that calls the caller's `fraction` and checks the clients that it returns."""
 
-    def present(number: int) -> list[int]:
+    def checked_clients(number: int) -> list[int]:
         named: Any = fraction(number)
         if not isinstance(named, Iterable):
             raise ConfigError(
@@ -318,7 +324,7 @@ def _checked_presence(fraction: Callable[[int], Iterable[int]], n_clients: int) 
                 )
         return here
 
-    return present
+    return checked_clients
 
 
 @with_signature(TrackingOptions, defaults(assembly.tracking))
@@ -386,7 +392,7 @@ def track(
     >>> result.components_.shape  # one basis for each of three steps
     (3, 2, 6)
     """
-    from flower_pca.results.record import Following
+    from flower_pca.results.record import StepReporter
     from flower_pca.tracking.tracker import Tracker
 
     _require_order("track", "streams", tracker, streams, (Tracker,))
@@ -394,23 +400,23 @@ def track(
     engine = Ray.of(backend)
     _require_called_here(engine, on_round)
     if checkpoint is not None:
-        checks.parent("the checkpoint", checkpoint)
+        checks.parent_exists("the checkpoint", checkpoint)
     chosen = registry.tracker(tracker)
     run = assembly.tracking(chosen, min_nodes=min_nodes, **settings)
-    clients = [client.select(names_in(settings.get("columns"))) for client in _streams(streams, batch)]
+    clients = [client.select(split_names(settings.get("columns"))) for client in _streams_of(streams, batch)]
     _check_columns(clients, settings.get("n_components", COMPONENTS))
     if engine is not None:
         from flower_pca.simulation import ray
         from flower_pca.strategies import TrackingStrategy
 
         strategy = functools.partial(TrackingStrategy, chosen, checkpoint=checkpoint, on_step=on_step, **settings)
-        return ray.track(strategy, clients, engine=engine, on_round=on_round, seed=int(settings.get("seed", 0)))
-    there = InProcess(clients, seed=int(settings.get("seed", 0)))
-    watch = Watch(on_round)
+        return ray.run_tracker(strategy, clients, engine=engine, on_round=on_round, seed=int(settings.get("seed", 0)))
+    there = InProcessTransport(clients, seed=int(settings.get("seed", 0)))
+    watch = RunWatch(on_round)
     watch.begin(lambda: f"{run.algorithm.spec} of {labels.count(len(clients), 'client')}")
     watchers: list[Watcher] = [watch]
     if on_step is not None:
-        watchers.append(Following(on_step, lambda i: (i, clients[i].site)))
+        watchers.append(StepReporter(on_step, lambda i: (i, clients[i].site)))
     result = cast("TrackingResult", drive(run, there, checkpoint=checkpoint, watchers=watchers))
     watch.end(result)
     names = {i: client.site for i, client in enumerate(clients) if client.site}
@@ -428,20 +434,20 @@ def _without_rows(config: PCAConfig, clients: Sequence[LocalData]) -> dict[int, 
     return {i: "it has no rows" for i, client in enumerate(clients) if not client.n}
 
 
-def _without(out: Mapping[int, str], present: Callable[[int], Iterable[int]], number: int) -> list[int]:
+def _present_without(left_out: Mapping[int, str], present: Callable[[int], Iterable[int]], number: int) -> list[int]:
     """Return the clients that message `number` can reach, except those in `out`."""
-    return [client for client in present(number) if client not in out]
+    return [client for client in present(number) if client not in left_out]
 
 
 def _site_fields(
-    names: Mapping[int, str], clients: int, run: Driven, out: Mapping[int, str] = MappingProxyType({})
+    names: Mapping[int, str], clients: int, run: Driven, left_out: Mapping[int, str] = MappingProxyType({})
 ) -> dict[str, Any]:
     """Return the fields `site_names` and `left_out` of a result. The clients in `out` were not part of the run."""
     fraction = "fraction left it out"
-    return parted(names, range(clients), run.roll.contributors, run.history, otherwise=fraction, unasked=out)
+    return site_fields(names, range(clients), run.roll.contributors, run.history, otherwise=fraction, unasked=left_out)
 
 
-def _streams(streams: Any, batch: int | None) -> list[Stream]:
+def _streams_of(streams: Any, batch: int | None) -> list[Stream]:
     if not isinstance(streams, list | tuple) or len(streams) == 0:
         got = "is empty" if isinstance(streams, list | tuple) else f"is {with_article(type(streams).__name__)}"
         raise DataError(f"streams {got}. Give a list with one stream for each client, such as [X] for one client.")

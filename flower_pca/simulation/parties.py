@@ -24,12 +24,12 @@ from flower_pca.hints.sizes import hints_of_sizes
 from flower_pca.names.columns import difference
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
-from flower_pca.rows.split import Split
-from flower_pca.simulation.backend import Shards, SimulationSettings, Watch
+from flower_pca.rows.split import ColumnPreparation
+from flower_pca.simulation.backend import RunWatch, Shards, SimulationSettings
 from flower_pca.simulation.sites import clients_with_results, sites_of
 from flower_pca.vertical.result import ColumnsResult
 from flower_pca.vertical.rows import PartyColumns
-from flower_pca.vertical.stages import Loadings
+from flower_pca.vertical.stages import LoadingsStage
 
 _KEEP_SAME_PEOPLE: Final = "Keep the rows of the same people at every party, in any order."
 _USE_AS_IDS: Final = "Use this column as the ids of the rows, or leave it out."
@@ -40,36 +40,36 @@ def simulate(
     config: PCAConfig, shards: Any, conduct: SimulationSettings, *, hide_local: Collection[int]
 ) -> ColumnsResult:
     """Compute the scores of all people, and the loadings of all parties except those in `hide_local`."""
-    parties = Parties.of(shards, config)
+    parties = PartyData.of_simulation(shards, config)
     public = clients_with_results(hide_local, len(parties.columns))
-    watch = Watch(conduct.on_round)
+    watch = RunWatch(conduct.on_round)
     watch.begin(lambda: f"{config.algorithm.spec} of {parties}")
     own: dict[int, dict[str, Array]]
     if conduct.engine is None:
-        source = None if conduct.answers == "rows" else FixedData.of
+        source = None if conduct.answers == "rows" else FixedData.of_rows
         there = Shards(parties.columns, seed=config.seed, source=source)
         run = assembly.run(config, judged=False, init=conduct.init)
         result = cast(ColumnsResult, drive(run, there, checkpoint=conduct.checkpoint, watchers=[watch]))
-        own = {i: client_half.local_results(Loadings.name, there.memories[i], parties.columns[i]) for i in public}
+        own = {i: client_half.local_results(LoadingsStage.name, there.memories[i], parties.columns[i]) for i in public}
     else:
         from flower_pca.simulation import ray
 
-        found = ray.run(config, sites_of(shards), public, replace(conduct, on_round=watch.after_message))
+        found = ray.run_pca(config, sites_of(shards), public, replace(conduct, on_round=watch.after_message))
         result = cast(ColumnsResult, found)
         own = dict(result.local)
-    whole = parties.complete(result, own)
+    whole = parties.with_loadings(result, own)
     watch.end(whole)
     return whole
 
 
 @dataclass(frozen=True)
-class Parties:
+class PartyData:
     """The data of all parties. The columns of each party are centered and scaled with the party's own statistics."""
 
     columns: tuple[PartyColumns, ...]
 
     @classmethod
-    def of(cls, shards: Any, config: PCAConfig) -> Parties:
+    def of_simulation(cls, shards: Any, config: PCAConfig) -> PartyData:
         """Return the parties of a simulation.
 
         Raises
@@ -80,14 +80,14 @@ class Parties:
         numbered = enumerate(sites_of(shards))
         sites = [rows.whole(f"client {i}") for i, rows in numbered]
         tables = [LocalData(rows, who=f"client {i}", missing=True) for i, rows in enumerate(sites)]
-        _require_same(tables)
+        _require_same_people(tables)
         d = sum(table.d for table in tables)
-        checks.at_most(config.n_components, tables[0].n, d)
+        checks.components_available(config.n_components, tables[0].n, d)
         gaps = config.missing != "error"
         if not gaps:
             for table in tables:
                 table.require_whole()
-        split = Split(config.centered, config.scale, gaps, "simulated")
+        split = ColumnPreparation(config.centered, config.scale, gaps, "simulated")
         first, *others = columns = tuple(PartyColumns(table, split) for table in tables)
         for party in others:
             if party.row_ids != first.row_ids:
@@ -103,27 +103,27 @@ class Parties:
         width = labels.count(sum(party.n for party in self.columns), "column")
         return f"{rows} x {width}, with the columns split between {labels.count(len(self.columns), 'client')}"
 
-    def complete(self, result: ColumnsResult, own: dict[int, dict[str, Array]]) -> ColumnsResult:
+    def with_loadings(self, result: ColumnsResult, loadings: dict[int, dict[str, Array]]) -> ColumnsResult:
         """Return the result with the loadings in `own`, and with hints about the columns of the parties."""
         names = {i: party.data.names for i, party in enumerate(self.columns)}
         sites = {i: party.site for i, party in enumerate(self.columns) if party.site}
-        whole = replace(result, site_names=sites).with_parts(own, names, self.columns[0].row_ids)
+        whole = replace(result, site_names=sites).with_loadings(loadings, names, self.columns[0].row_ids)
         first_lines = hints_of_first_lines(file for party in self.columns for file in party.data.table.headerless)
-        hints = (*first_lines, *self._sizes(whole), *self._numbering())
+        hints = (*first_lines, *self._hints_of_sizes(whole), *self._hints_of_numbering())
         return replace(whole, hints=hints)
 
-    def _sizes(self, result: ColumnsResult) -> tuple[str, ...]:
+    def _hints_of_sizes(self, result: ColumnsResult) -> tuple[str, ...]:
         """Return hints about columns of very different sizes, if all loadings are known and columns are not scaled."""
         if result.scale_ is not None or not result.whole:
             return ()
         squares = []
         for party in self.columns:
-            moments = party.data.observed()
-            square = moments.m2 / moments.seen
+            moments = party.data.observed_moments()
+            square = moments.m2 / moments.value_counts
             squares.append(square if result.centered else square + moments.mean**2)
         return hints_of_sizes(np.sqrt(np.concatenate(squares)), labels.tuple_of(result.feature_names_in_))
 
-    def _numbering(self) -> list[str]:
+    def _hints_of_numbering(self) -> list[str]:
         """Return hints about columns of identifiers, which should be the ids of the rows."""
         lines = []
         for table in (party.data for party in self.columns):
@@ -133,7 +133,7 @@ class Parties:
         return lines
 
 
-def _require_same(tables: Sequence[LocalData]) -> None:
+def _require_same_people(tables: Sequence[LocalData]) -> None:
     """Raise DataError if the numbers of rows differ between parties, or if only some parties have ids."""
     first = tables[0]
     for party in tables:

@@ -23,8 +23,8 @@ from flower_pca.results.pca import PCAResult
 from flower_pca.results.steps import TrackingResult
 from flower_pca.rows.stream import Stream
 from flower_pca.simulation.backend import Ray, SimulationSettings
-from flower_pca.simulation.cluster import actors, require_alive, session
-from flower_pca.simulation.shards import Where, place_shards
+from flower_pca.simulation.cluster import actor_count, ray_session, require_alive
+from flower_pca.simulation.shards import SimulationPlaces, place_shards
 
 if TYPE_CHECKING:
     from flower_pca.strategies import TrackingStrategy
@@ -35,13 +35,13 @@ B = TypeVar("B")  # the type of what the function `back` returns: see `_simulate
 _START_TIME: Final = 300.0  # the number of seconds in which all virtual nodes must register
 
 
-def run(
+def run_pca(
     config: PCAConfig,
     sites: Sequence[Any],
     public: Collection[int],
     conduct: SimulationSettings,
     *,
-    out: Mapping[int, str] = MappingProxyType({}),
+    left_out: Mapping[int, str] = MappingProxyType({}),
 ) -> PCAResult:
     """Run a PCAStrategy with the sites that are not in `out`, and return its result.
 
@@ -52,7 +52,7 @@ def run(
     from flower_pca.clients.storage.folders import local_file
     from flower_pca.strategies import PCAStrategy
 
-    there = [i for i in range(len(sites)) if i not in out]
+    there = [i for i in range(len(sites)) if i not in left_out]
 
     def back(output: Path) -> dict[int, Arrays]:
         written = [(i, local_file(output, node)) for node, i in enumerate(there) if i in public]
@@ -71,11 +71,11 @@ def run(
     found, own = _simulate(strategy, shards, back, conduct.engine, conduct.on_round, rules)
     names = {there[node]: name for node, name in found.site_names.items()}
     left = {there[node]: site for node, site in found.left_out.items()}
-    left |= {i: LeftOut(sites[i].site or labels.client_name({}, i), why) for i, why in out.items()}
+    left |= {i: LeftOut(sites[i].site or labels.client_name({}, i), why) for i, why in left_out.items()}
     return replace(found, local=own, site_names=names, left_out=dict(sorted(left.items())))
 
 
-def track(
+def run_tracker(
     strategy: Callable[..., TrackingStrategy],
     streams: Sequence[Stream],
     *,
@@ -112,35 +112,35 @@ def _require_ray() -> None:
 def _simulate(
     strategy: FlowerStrategy[R],
     shards: Sequence[Any],
-    back: Callable[[Path], B],
+    read_back: Callable[[Path], B],
     engine: Ray,
     on_round: Callable[[Any], None] | None,
     rules: dict[str, Any],
 ) -> tuple[R, B]:
     """Run the strategy, and then call `back` with the folder of the clients' files. Return both results."""
     # The environment is set before the session, because Ray reads it when it starts.
-    with _without_deprecation_warning(), _environment(), session(engine):
-        each = engine.each(len(shards), actors(engine))
+    with _without_deprecation_warning(), _environment(), ray_session(engine):
+        each = engine.clients_per_actor(len(shards), actor_count(engine))
         with place_shards(shards, each) as where:
-            results = _run(strategy, len(shards), where, engine, on_round, rules)
+            results = _run_strategy(strategy, len(shards), where, engine, on_round, rules)
             # Flower catches a SystemExit of the server, and returns as if the run had ended normally.
             if not results:
                 raise RuntimeError("The simulation was stopped before it had a result. The log shows the reason.")
-            return results[0], back(where.output())
+            return results[0], read_back(where.output())
 
 
-def _run(
+def _run_strategy(
     strategy: FlowerStrategy[R],
     clients: int,
-    where: Where,
+    places: SimulationPlaces,
     engine: Ray,
     on_round: Callable[[Any], None] | None,
     rules: dict[str, Any],
 ) -> list[R]:
     """Run the strategy, and return a list with its result, or an empty list if it has no result."""
-    nodes, app = -(-clients // where.packs.each), _app_of_nodes(where, clients, engine, rules)
-    if _by_command(engine):
-        return [_run_by_command(strategy, nodes, where, engine, app)]
+    nodes, app = -(-clients // places.packs.each), _app_of_nodes(places, clients, engine, rules)
+    if _runs_by_command(engine):
+        return [_run_by_command(strategy, nodes, places, engine, app)]
     from flwr.serverapp import ServerApp
     from flwr.simulation import run_simulation
 
@@ -158,10 +158,10 @@ def _run(
             # If a machine has left the cluster, its error must not hide the error that ended the run.
             if not stopped.is_set():
                 with contextlib.suppress(NotEnoughNodes):
-                    where.bring_back()
+                    places.bring_back()
             raise
         if not stopped.is_set():
-            where.bring_back()
+            places.bring_back()
 
     try:
         resources = {"num_cpus": engine.num_cpus_per_client, "num_gpus": 0.0}
@@ -174,7 +174,7 @@ def _run(
     return results
 
 
-def _by_command(engine: Ray) -> bool:
+def _runs_by_command(engine: Ray) -> bool:
     """Return whether the engine is started with `flwr run`."""
     if engine.entry == "auto":
         import flwr.simulation
@@ -183,20 +183,20 @@ def _by_command(engine: Ray) -> bool:
     return engine.entry == "flwr_run"
 
 
-def _run_by_command(strategy: FlowerStrategy[R], nodes: int, where: Where, engine: Ray, app: Any) -> R:
+def _run_by_command(strategy: FlowerStrategy[R], nodes: int, places: SimulationPlaces, engine: Ray, app: Any) -> R:
     """Run the strategy in a process that Flower starts, and return its result."""
     import ray
 
     from flower_pca.simulation import by_command
 
-    if where.shared is None:
+    if places.shared is None:
         raise ConfigError(
             "The machines of the cluster do not share the folder for temporary files, which entry='flwr_run' needs. "
             "Leave entry out."
         )
     cluster = ray.get_runtime_context().gcs_address
     cores = int(engine.num_cpus_per_client)
-    found: R = by_command.run(_Server(strategy), app, nodes, cores, Path(where.shared), cluster)
+    found: R = by_command.run_by_command(_Server(strategy), app, nodes, cores, Path(places.shared), cluster)
     return found
 
 
@@ -211,14 +211,14 @@ class _Server:
         return self._strategy.fit(until)
 
 
-def _app_of_nodes(where: Where, clients: int, engine: Ray, rules: dict[str, Any]) -> Any:
+def _app_of_nodes(places: SimulationPlaces, clients: int, engine: Ray, rules: dict[str, Any]) -> Any:
     """Return the ClientApp of all virtual nodes. Its rules allow everything, because a simulation has no real sites."""
     from flower_pca.clients import Rules, client_app
-    from flower_pca.clients.policy.rules import everything
+    from flower_pca.clients.policy.rules import allowed_names
 
-    each, packs, hosting = where.packs.each, where.packs, engine.hosted is not None
-    free = Rules.of(
-        None, {"allow": everything(), "missing": "mean", "split_columns": "any", "covariates": "any", **rules}
+    each, packs, hosting = places.packs.each, places.packs, engine.hosted is not None
+    free = Rules.with_changes(
+        None, {"allow": allowed_names(), "missing": "mean", "split_columns": "any", "covariates": "any", **rules}
     )
 
     def hosts(context: Any) -> Sequence[int]:
@@ -230,10 +230,10 @@ def _app_of_nodes(where: Where, clients: int, engine: Ray, rules: dict[str, Any]
     def load(context: Any) -> Any:
         return packs.load(int(context.node_config["partition-id"]))
 
-    if where.shared is not None:
-        return client_app(load, hosts=hosts, rules=replace(free, output_dir=where.output()))
+    if places.shared is not None:
+        return client_app(load, hosts=hosts, rules=replace(free, output_dir=places.output()))
     # A client's files are on the machine of its worker, so the worker determines the folder.
-    return client_app(load, hosts=hosts, rules=lambda context: replace(free, output_dir=where.output()))
+    return client_app(load, hosts=hosts, rules=lambda context: replace(free, output_dir=places.output()))
 
 
 class _InterruptibleGrid:

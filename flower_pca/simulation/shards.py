@@ -6,8 +6,8 @@ the JSON text only names their position in their own file. The same holds for ge
 Rows of other files are copied piece by piece, because most file readers cannot be sent to another
 process. Streams are pickled.
 
-Packs are files in the folder for temporary files (`Folder`). If machines do not share this folder, packs
-are sent through Ray's object store (`Store`), except for rows that are mapped from files on all machines.
+Packs are files in the folder for temporary files (`PacksInFolder`). If machines do not share this folder, packs
+are sent through Ray's object store (`PacksInStore`), except for rows that are mapped from files on all machines.
 The files that clients write on other machines are then copied to this machine.
 """
 
@@ -33,12 +33,12 @@ from flower_pca.base.linalg import Array
 from flower_pca.blocks import adapters, source
 from flower_pca.blocks.adapters import place_of
 from flower_pca.blocks.bed import Bed
-from flower_pca.blocks.compressed import Compressed
+from flower_pca.blocks.compressed import CompressedRows
 from flower_pca.blocks.source import Blocks, Place, is_sparse
 from flower_pca.names.table import Table
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
-from flower_pca.simulation.cluster import everywhere, machines
+from flower_pca.simulation.cluster import call_on_each_machine, machines
 
 _ALIGNED: Final = 64  # Each array starts at a multiple of this number of bytes.
 _ROOM: Final = 2**28  # the maximum number of bytes of the clients that a process keeps in memory
@@ -49,13 +49,13 @@ _CLIENT_FILES: Final = "own"  # the folder for the files that clients write
 _MARKER: Final = "here"  # a file that marks the folder of the machine that runs the simulation
 
 
-class Packs(ABC):
+class PackedShards(ABC):
     """A reference to the packed shards of a simulation. It is small enough to be sent with every message."""
 
     each: int  # the number of clients in a pack
 
     @abstractmethod
-    def pack(self, number: int) -> tuple[str, Array | None]:
+    def read_pack(self, number: int) -> tuple[str, Array | None]:
         """Return the JSON text of a pack, and its bytes, or None instead of the bytes if the pack has none."""
 
     def load(self, client: int) -> Any:
@@ -80,7 +80,7 @@ class Packs(ABC):
             rows = pickle.loads(arrays[0].tobytes())
         elif entry["kind"] == "compressed":
             data, indices, indptr = arrays
-            rows = Compressed({"data": data, "indices": indices}, np.array(indptr), entry["shape"][1])
+            rows = CompressedRows({"data": data, "indices": indices}, np.array(indptr), entry["shape"][1])
         names, words = text["names"][entry["names"]]
         named = Table(
             rows, None if names is None else tuple(names), words, entry["source"], entry["site"], ids=entry["ids"]
@@ -89,13 +89,13 @@ class Packs(ABC):
 
 
 @dataclass(frozen=True)
-class Folder(Packs):
+class PacksInFolder(PackedShards):
     """Packs in files, in a folder that all workers share."""
 
     path: Path
     each: int
 
-    def save(self, shards: Sequence[Any]) -> Folder:
+    def save(self, shards: Sequence[Any]) -> PacksInFolder:
         """Write the shards to the folder, and return this object."""
         for number, first in enumerate(range(0, len(shards), self.each)):
             text, arrays, _ = pack_of(shards[first : first + self.each])
@@ -107,7 +107,7 @@ class Folder(Packs):
                         part.tofile(file)
         return self
 
-    def pack(self, number: int) -> tuple[str, Array | None]:
+    def read_pack(self, number: int) -> tuple[str, Array | None]:
         """Return the JSON text of a pack, and its bytes as a memory map, or None if the pack has no bytes."""
         file = self.path / f"{number}.rows"
         text = file.with_suffix(".json").read_text()
@@ -116,7 +116,7 @@ class Folder(Packs):
 
 
 @dataclass(frozen=True)
-class Store(Packs):
+class PacksInStore(PackedShards):
     """Packs in Ray's object store."""
 
     # The reference to a list of the references to all packs, so that a message contains only one reference
@@ -124,7 +124,7 @@ class Store(Packs):
     each: int
 
     @classmethod
-    def of(cls, shards: Sequence[Any], each: int, *, seen: Callable[[str], bool]) -> Store:
+    def store(cls, shards: Sequence[Any], each: int, *, seen: Callable[[str], bool]) -> PacksInStore:
         """Store the shards in packs of `each` clients.
 
         If rows are mapped from a file for which `seen` returns True, only their position is stored.
@@ -142,7 +142,7 @@ class Store(Packs):
             packs.append(ray.put((text, block)))
         return cls(ray.put(packs), each)
 
-    def pack(self, number: int) -> tuple[str, Array | None]:
+    def read_pack(self, number: int) -> tuple[str, Array | None]:
         """Return the JSON text of a pack, and its bytes, which Ray maps into the memory of this process."""
         import ray
 
@@ -164,7 +164,7 @@ class _WrittenArray:
     by_columns: bool = False  # whether the entries of a column, instead of a row, are contiguous
 
     @classmethod
-    def of(cls, a: Array) -> _WrittenArray:
+    def from_array(cls, a: Array) -> _WrittenArray:
         """Return this array in the form for writing. The order of its entries in memory is preserved.
 
         Otherwise, rounding errors would differ, and so would the results.
@@ -178,7 +178,7 @@ class _WrittenArray:
         """The number of bytes of the array."""
         return int(np.prod(self.shape)) * self.dtype.itemsize
 
-    def at(self, offset: int) -> Place:
+    def place_at(self, offset: int) -> Place:
         """Return the position of the array in a pack if its first byte is at `offset`."""
         sizes = self.shape[::-1] if self.by_columns else self.shape
         strides = tuple(self.dtype.itemsize * int(np.prod(sizes[i + 1 :])) for i in range(len(sizes)))
@@ -201,7 +201,7 @@ def pack_of(
         for a in written:
             place = a.place
             if place is None or not (seen is None or seen(place.file)):
-                place = a.at(size)
+                place = a.place_at(size)
                 arrays.append((size, a.parts))
                 size += -(-a.nbytes // _ALIGNED) * _ALIGNED
             entry["arrays"].append(asdict(place))
@@ -217,33 +217,33 @@ def _describe(
         from ray import cloudpickle
 
         pickled = cloudpickle.dumps(shard)  # type: ignore[no-untyped-call]
-        return {"kind": "stream", "arrays": []}, [_WrittenArray.of(np.frombuffer(pickled, dtype=np.uint8))]
+        return {"kind": "stream", "arrays": []}, [_WrittenArray.from_array(np.frombuffer(pickled, dtype=np.uint8))]
     rows = Table.of(shard)
     known = names.setdefault(json.dumps([rows.names, dict(rows.words)]), len(names))
     entry = {"kind": "dense", "arrays": [], "names": known, "source": rows.source, "site": rows.site, "ids": rows.ids}
     stored = adapters.is_stored(rows.values)
-    found = adapters.of(rows.values)
+    found = adapters.as_blocks(rows.values)
     if isinstance(found, Bed) and (seen is None or seen(found.file)):
         pickled = np.frombuffer(pickle.dumps(found), dtype=np.uint8)
-        return {**entry, "kind": "genotypes"}, [_WrittenArray.of(pickled)]
+        return {**entry, "kind": "genotypes"}, [_WrittenArray.from_array(pickled)]
     if stored and is_sparse(found):
-        return {**entry, "kind": "compressed", "shape": list(found.shape)}, _compressed(found)
+        return {**entry, "kind": "compressed", "shape": list(found.shape)}, _csr_arrays(found)
     if stored:
-        return entry, [_WrittenArray(found.dtype, found.shape, _pieces(found))]
-    whole = source.whole(found)
+        return entry, [_WrittenArray(found.dtype, found.shape, _contiguous_pieces(found))]
+    whole = source.all_rows(found)
     if not hasattr(whole, "tocsr"):
-        return entry, [_WrittenArray.of(whole)]
-    arrays = [_WrittenArray.of(a) for a in (whole.data, whole.indices, whole.indptr)]
+        return entry, [_WrittenArray.from_array(whole)]
+    arrays = [_WrittenArray.from_array(a) for a in (whole.data, whole.indices, whole.indptr)]
     return {**entry, "kind": "sparse", "shape": list(whole.shape)}, arrays
 
 
-def _pieces(rows: Blocks) -> Iterator[Array]:
+def _contiguous_pieces(rows: Blocks) -> Iterator[Array]:
     """Yield the rows of a source in contiguous pieces, as a pack stores them."""
     for piece in rows.pieces():
         yield np.ascontiguousarray(piece, dtype=rows.dtype)
 
 
-def _compressed(rows: Blocks) -> list[_WrittenArray]:
+def _csr_arrays(rows: Blocks) -> list[_WrittenArray]:
     """Return the three arrays of rows in CSR format.
 
     The source is read once for each array, so that only the row pointers (indptr) are in memory.
@@ -256,27 +256,33 @@ def _compressed(rows: Blocks) -> list[_WrittenArray]:
     kind = np.dtype(np.int32 if rows.shape[1] < 2**31 else np.int64)
     indices = (np.ascontiguousarray(piece.indices, dtype=kind) for piece in rows.pieces())
     stored = (int(indptr[-1]),)
-    return [_WrittenArray(rows.dtype, stored, data), _WrittenArray(kind, stored, indices), _WrittenArray.of(indptr)]
+    return [
+        _WrittenArray(rows.dtype, stored, data),
+        _WrittenArray(kind, stored, indices),
+        _WrittenArray.from_array(indptr),
+    ]
 
 
-def weight(client: Any) -> int:
+def bytes_of_client(client: Any) -> int:
     """Return the approximate number of bytes of a client's statistics, and of its rows if they are not mapped."""
     if not isinstance(client, LocalData):
         return _STREAM
-    if isinstance(client.measured.rows, Compressed):
+    if isinstance(client.measured.rows, CompressedRows):
         return _LEAST + 8 * client.n  # The entries are mapped, so only the row pointers (indptr) are in memory.
     # The statistics are X'X or its factor, whichever is smaller. A sparse entry takes 8 bytes, and 4 for its index.
-    return _LEAST + (12 * int(client.measured.csr.nnz) if client.sparse else 8 * client.d * min(client.n, client.d))
+    return _LEAST + (
+        12 * int(client.measured.csr_matrix.nnz) if client.sparse else 8 * client.d * min(client.n, client.d)
+    )
 
 
 # The clients that this worker process has loaded. This cache and the cache of packs belong to the module, because
 # each message is a separate task of Ray, and only modules persist from one task to the next.
-_LOADED: Final = Cache(_ROOM, weight)
+_LOADED: Final = Cache(_ROOM, bytes_of_client)
 
 
 @functools.lru_cache(maxsize=64)
-def _read_pack(packs: Packs, number: int) -> tuple[dict[str, Any], Array | None]:
-    text, pack = packs.pack(number)
+def _read_pack(packs: PackedShards, number: int) -> tuple[dict[str, Any], Array | None]:
+    text, pack = packs.read_pack(number)
     return json.loads(text), pack
 
 
@@ -288,7 +294,7 @@ def _open_array(place: Place, pack: Array | None) -> Array:
 
 
 @dataclass(frozen=True)
-class Where:
+class SimulationPlaces:
     """The locations of the shards and of the files that clients write.
 
     Parameters
@@ -301,14 +307,14 @@ class Where:
         The path of this folder if all machines share it, or None if they do not.
     """
 
-    packs: Packs
+    packs: PackedShards
     name: str
     shared: str | None
 
     def output(self) -> Path:
         """Return the folder for the files of clients, on the machine that calls this method."""
         if self.shared is None:
-            return _output(self.name)
+            return _output_folder(self.name)
         return Path(self.shared) / _CLIENT_FILES
 
     def bring_back(self) -> None:
@@ -319,7 +325,7 @@ class Where:
         if self.shared is not None:
             return
         newest: dict[str, tuple[int, bytes]] = {}
-        for left in everywhere(_leftovers, self.name).values():
+        for left in call_on_each_machine(_take_files, self.name).values():
             newest |= {name: file for name, file in left.items() if name not in newest or file > newest[name]}
         for name, (_, content) in newest.items():
             path = self.output() / name
@@ -328,19 +334,21 @@ class Where:
 
 
 @contextlib.contextmanager
-def place_shards(shards: Sequence[Any], each: int) -> Iterator[Where]:
+def place_shards(shards: Sequence[Any], each: int) -> Iterator[SimulationPlaces]:
     """Store the shards where all machines can read them, until the end of the context."""
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as place:
         # The folder alone does not prove that it is shared, because other machines create a folder of the same name
         # for the files of clients.
         (Path(place) / _MARKER).touch()
-        if len(machines()) == 1 or all(everywhere(_has_folder, place).values()):
-            yield Where(Folder(Path(place), each).save(shards), Path(place).name, place)
+        if len(machines()) == 1 or all(call_on_each_machine(_has_folder, place).values()):
+            yield SimulationPlaces(PacksInFolder(Path(place), each).save(shards), Path(place).name, place)
             return
         rows = (Table.of(shard).values for shard in shards if not isinstance(shard, Stream))
-        files = {file: _size_and_time(file) for file in map(_file_of, map(adapters.of, rows)) if file is not None}
-        common = set(files).intersection(*everywhere(_same_files, files).values())
-        yield Where(Store.of(shards, each, seen=common.__contains__), Path(place).name, None)
+        files = {
+            file: _size_and_time(file) for file in map(_file_of, map(adapters.as_blocks, rows)) if file is not None
+        }
+        common = set(files).intersection(*call_on_each_machine(_same_files, files).values())
+        yield SimulationPlaces(PacksInStore.store(shards, each, seen=common.__contains__), Path(place).name, None)
 
 
 def _file_of(rows: Blocks) -> str | None:
@@ -376,16 +384,16 @@ def _same_files(files: Mapping[str, Any]) -> set[str]:
     return {file for file, mark in files.items() if _size_and_time(file) == mark}
 
 
-def _output(name: str) -> Path:
+def _output_folder(name: str) -> Path:
     return Path(tempfile.gettempdir()) / name / _CLIENT_FILES
 
 
-def _leftovers(name: str) -> dict[str, tuple[int, bytes]]:
+def _take_files(name: str) -> dict[str, tuple[int, bytes]]:
     """Return the modification times and bytes of the files that clients wrote on this machine, and delete the files.
 
     On the machine of the simulation, the files are deleted later, by `place_shards`.
     """
-    folder = _output(name)
+    folder = _output_folder(name)
     paths = [path for path in folder.rglob("*.npz") if path.is_file()]
     left = {str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes()) for path in paths}
     # On the machine of the simulation, `place_shards` deletes the folder later.

@@ -19,13 +19,13 @@ from flower_pca.base.options import Sentence
 from flower_pca.base.shown import shown
 from flower_pca.core.config import PCAConfig
 from flower_pca.hints import faults
-from flower_pca.hints.repeats import without_repeats
-from flower_pca.hints.sizes import column_alone, hints_of_largest
-from flower_pca.names.columns import Heading, usual_place
+from flower_pca.hints.repeats import without_repeated_hints
+from flower_pca.hints.sizes import dominating_column, hints_of_largest
+from flower_pca.names.columns import Heading, position_of_majority
 from flower_pca.names.levels import Coding, source_of
 from flower_pca.names.table import Table
 from flower_pca.results.pca import PCAResult
-from flower_pca.rows.frame import Frame, merge
+from flower_pca.rows.frame import Frame, merge_moments
 from flower_pca.rows.local import LocalData
 from flower_pca.stages.site_share import hints_of_sites
 
@@ -43,7 +43,7 @@ def sites_of(shards: Any) -> list[Table]:
     return [Table.of(X, who=f"client {i}") for i, X in enumerate(shards)]
 
 
-def common_order(sites: Sequence[Table]) -> tuple[str, ...] | None:
+def common_column_order(sites: Sequence[Table]) -> tuple[str, ...] | None:
     """Return the names of the columns in the common order of all sites.
 
     Return None if the orders differ, if the order is alphabetical, or if there are text columns or no names.
@@ -58,15 +58,19 @@ def common_order(sites: Sequence[Table]) -> tuple[str, ...] | None:
 def clients_as_run(shards: Any, *, missing: bool) -> list[LocalData]:
     """Return the clients with rows, with their columns in the same order as in a run that names no columns."""
     sites = sites_of(shards)
-    return [client for client in rows_of(sites, missing=missing, columns=common_order(sites)) if client.n]
+    return [
+        client for client in clients_of_tables(sites, missing=missing, columns=common_column_order(sites)) if client.n
+    ]
 
 
 def clients_of(shards: Any, *, missing: bool, columns: tuple[str, ...] | None = None) -> list[LocalData]:
     """Return the shards as clients with the columns in `columns`, or with all columns if it is None."""
-    return rows_of(sites_of(shards), missing=missing, columns=columns)
+    return clients_of_tables(sites_of(shards), missing=missing, columns=columns)
 
 
-def rows_of(sites: Sequence[Table], *, missing: bool, columns: tuple[str, ...] | None = None) -> list[LocalData]:
+def clients_of_tables(
+    sites: Sequence[Table], *, missing: bool, columns: tuple[str, ...] | None = None
+) -> list[LocalData]:
     """Return the tables as clients, and raise DataError if their columns differ.
 
     Some of the tables may have no rows, but not all of them.
@@ -80,9 +84,9 @@ def rows_of(sites: Sequence[Table], *, missing: bool, columns: tuple[str, ...] |
         if not missing:
             for client in clients:
                 client.require_whole()
-    usual = clients[usual_place([client.heading for client in clients])]
+    usual = clients[position_of_majority([client.heading for client in clients])]
     for client in clients:
-        if not client.heading.like(usual.heading):
+        if not client.heading.has_same_columns(usual.heading):
             raise client.heading.mismatch(client.who, usual.heading, usual.who).error(DataError)
     return clients
 
@@ -108,26 +112,26 @@ def with_hints(result: PCAResult, clients: Sequence[LocalData], frame: Frame) ->
     of_columns = tuple(hint for hint in result.hints if hint not in of_sites)
     alone: int | None = None
     if of_columns:
-        m = functools.reduce(merge, (client.in_frame(frame, once=True).moments() for client in clients))
-        deviations = np.sqrt(m.m2 / m.seen + (0.0 if result.centered else m.mean**2))
-        alone = column_alone(deviations)
+        m = functools.reduce(merge_moments, (client.in_frame(frame, once=True).moments() for client in clients))
+        deviations = np.sqrt(m.m2 / m.value_counts + (0.0 if result.centered else m.mean**2))
+        alone = dominating_column(deviations)
         # These hints replace the run's hints about the same columns, because the run does not know the values.
         for hint in hints_of_largest(deviations, names, clients):
             column = hint.partition(" alone has ")[0]
             of_columns = (hint, *(other for other in of_columns if not other.startswith(f"{column} alone has ")))
-    found = hints.of(clients, names, most=most, sizes=of_columns, but=alone)
-    return replace(result, hints=without_repeats((*found, *of_sites)))
+    found = hints.hints_of(clients, names, most=most, sizes=of_columns, id_column=alone)
+    return replace(result, hints=without_repeated_hints((*found, *of_sites)))
 
 
-def by_agreement(config: PCAConfig, coding: Coding, sites: Sequence[Table]) -> tuple[PCAConfig, list[Table]]:
+def with_agreed_columns(config: PCAConfig, coding: Coding, sites: Sequence[Table]) -> tuple[PCAConfig, list[Table]]:
     """Return the configuration with the columns that the sites agree on, and the sites with exactly these columns."""
-    found = coding.union([coding.values_at(site, f"client {i}") for i, site in enumerate(sites)])
-    columns = found.spread(config.columns or _numeric_columns(sites, coding))
-    exact = [_with_columns(site, columns, f"client {i}") for i, site in enumerate(sites)]
+    found = coding.with_levels_of_sites([coding.levels_at_site(site, f"client {i}") for i, site in enumerate(sites)])
+    columns = found.with_indicators(config.columns or _numeric_columns(sites, coding))
+    exact = [_with_exact_columns(site, columns, f"client {i}") for i, site in enumerate(sites)]
     return config.with_coding(found, columns), exact
 
 
-def beside_covariates(config: PCAConfig, sites: Sequence[Table]) -> tuple[PCAConfig, list[Table]]:
+def with_all_columns(config: PCAConfig, sites: Sequence[Table]) -> tuple[PCAConfig, list[Table]]:
     """Return the configuration with the names of all features and covariates, and the sites with these columns.
 
     A covariate that is a text column becomes one covariate for each of its levels.
@@ -145,8 +149,8 @@ def beside_covariates(config: PCAConfig, sites: Sequence[Table]) -> tuple[PCACon
     coding = Coding(tuple((name, None) for name in dict.fromkeys(sources.values()) if name in of_words))
     if words:
         found = Coding(tuple((name, None) for name in words))
-        found = found.union([found.values_at(site, f"client {i}") for i, site in enumerate(sites)])
-        levels = {name: found.of([(name, some)]).new_columns for name, some in found.value}
+        found = found.with_levels_of_sites([found.levels_at_site(site, f"client {i}") for i, site in enumerate(sites)])
+        levels = {name: found.with_plain_values([(name, some)]).new_columns for name, some in found.value}
         config = config.with_levels_of_covariates(levels)
     columns = config.columns or asked.features_of(_numeric_columns(sites, coding))
     config = replace(config, columns=columns)
@@ -154,7 +158,7 @@ def beside_covariates(config: PCAConfig, sites: Sequence[Table]) -> tuple[PCACon
         return config, list(sites)
     every = config.columns_and_covariates
     assert every is not None
-    return config, [_with_columns(site, every, f"client {i}") for i, site in enumerate(sites)]
+    return config, [_with_exact_columns(site, every, f"client {i}") for i, site in enumerate(sites)]
 
 
 def _numeric_columns(sites: Sequence[Table], coding: Coding) -> tuple[str, ...]:
@@ -163,14 +167,14 @@ def _numeric_columns(sites: Sequence[Table], coding: Coding) -> tuple[str, ...]:
     for i, site in enumerate(plain):
         site.whole(f"client {i}")
     headings = [Heading.of_names(site.names or (), len(site.names or ())) for site in plain]
-    usual = usual_place(headings)
+    usual = position_of_majority(headings)
     for i, heading in enumerate(headings):
-        if not heading.like(headings[usual]):
+        if not heading.has_same_columns(headings[usual]):
             raise heading.mismatch(f"client {i}", headings[usual], f"client {usual}").error(DataError)
-    return common_order(plain) or tuple(sorted(plain[0].names or ()))
+    return common_column_order(plain) or tuple(sorted(plain[0].names or ()))
 
 
-def _with_columns(site: Table, columns: tuple[str, ...], who: str) -> Table:
+def _with_exact_columns(site: Table, columns: tuple[str, ...], who: str) -> Table:
     """Return the site with exactly these columns. Columns for levels are computed from the site's text columns."""
     rows = LocalData(site, who=who, missing=True, empty=True).arrange(columns)
-    return replace(site, values=rows.plain(), names=columns, words={}, texts={}, coded=(), made=rows.table.made)
+    return replace(site, values=rows.stored_array(), names=columns, words={}, texts={}, coded=(), made=rows.table.made)

@@ -23,14 +23,14 @@ from flower_pca.base import labels
 from flower_pca.base.errors import OTHER_CLIENT, OTHER_SERVER, DataError, ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import COUNT, FLAG, Ask, Kind, Part, index
+from flower_pca.core.kinds import COUNT, FLAG, ArrayRule, Kind, Part, index_rule
 from flower_pca.core.model import Claim, Model
-from flower_pca.core.stage import Arrays, Merge, Stage, end_if
-from flower_pca.rows.covariates import ADJUSTED, INVERSE, independent, inverse
+from flower_pca.core.stage import Arrays, Merge, Stage, status_when
+from flower_pca.rows.covariates import ADJUSTED, INVERSE, count_independent, pseudo_inverse
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.stages.opening import SITE_ROWS, SITE_SUMS, Opening, OpeningState, block_or_drawn
-from flower_pca.stages.summed_opening import SummedOpening, SummedState, opening_of
+from flower_pca.stages.summed_opening import SummedOpening, SummedState, as_opening_state
 
 COVARIATES: Final = Kind(
     "covariates", "how each column changes with covariates that the rules name, as sums over rows", bound=None
@@ -60,7 +60,7 @@ class AdjustedState:
     sites: int = 0
 
 
-def _parts(d: int | None, q: int, *, fills: bool) -> dict[str, Part]:
+def _covariate_parts(d: int | None, q: int, *, fills: bool) -> dict[str, Part]:
     """Return the parts that q covariates add to an answer."""
     if not q:
         return {}
@@ -68,7 +68,7 @@ def _parts(d: int | None, q: int, *, fills: bool) -> dict[str, Part]:
     return {**found, _SEEN: Part((d, q), COVARIATES)} if fills else found
 
 
-def _asks(state: AdjustedState | AdjustedSumsState) -> Arrays:
+def _covariate_requests(state: AdjustedState | AdjustedSumsState) -> Arrays:
     """Return the arrays with which a message requests sums of covariates."""
     asked = {"covariates": np.array(state.covariates)}
     return {**asked, _FILLS: np.array(True)} if state.fills else asked
@@ -117,7 +117,7 @@ class AdjustedOpening(Stage[AdjustedState]):
     """
 
     name: ClassVar[str] = "adjusted_opening"
-    asks: ClassVar[Mapping[str, Ask]] = {**Opening.asks, "covariates": index(_MOST), _FILLS: FLAG}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {**Opening.asks, "covariates": index_rule(_MOST), _FILLS: FLAG}
 
     inner: Opening
 
@@ -127,11 +127,11 @@ class AdjustedOpening(Stage[AdjustedState]):
         return AdjustedState(self.inner.start(model), model.covariates.adjusted, fills)
 
     def broadcast(self, state: AdjustedState) -> Arrays:
-        return {**self.inner.broadcast(state.features), **_asks(state)}
+        return {**self.inner.broadcast(state.features), **_covariate_requests(state)}
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
-        return {**Opening.parts(arrays, d), **_parts(d, int(arrays["covariates"]), fills=_FILLS in arrays)}
+        return {**Opening.parts(arrays, d), **_covariate_parts(d, int(arrays["covariates"]), fills=_FILLS in arrays)}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
@@ -151,7 +151,7 @@ class AdjustedOpening(Stage[AdjustedState]):
         if state.fills:
             limits[_SEEN] = np.sqrt(np.outer(reply["n"] - reply["count"], own))
         eps = float(reply["eps"])
-        if any(_is_above(reply[name], most, eps) for name, most in limits.items()):
+        if any(_exceeds_limit(reply[name], most, eps) for name, most in limits.items()):
             raise ProtocolError(
                 "An answer contradicts itself: its products with covariates are larger than its squares allow. "
                 f"{OTHER_CLIENT}"
@@ -164,7 +164,7 @@ class AdjustedOpening(Stage[AdjustedState]):
             both = of_features(None if total is None else total["features"], client, reply)
             said = {} if total is None else total["said"]
             said[client] = {name: reply[name] for name in (_MEANS, _SQUARES) if name in reply}
-            names = _parts(0, state.covariates, fills=state.fills)
+            names = _covariate_parts(0, state.covariates, fills=state.fills)
             own = {name: np.asarray(reply[name], dtype=np.float64) for name in names}
             if total is not None:
                 own = _merge_covariates(total, own, reply, both)
@@ -179,23 +179,23 @@ class AdjustedOpening(Stage[AdjustedState]):
 
     def server(self, state: AdjustedState, total: dict[str, Any], answered: frozenset[int]) -> AdjustedState:
         features = self.inner.server(state.features, total["features"], answered)
-        own = {name: total[name] for name in _parts(0, state.covariates, fills=state.fills)}
+        own = {name: total[name] for name in _covariate_parts(0, state.covariates, fills=state.fills)}
         said = {client: said for client, said in total["said"].items() if client in answered}
         return replace(state, features=features, total=own, said=said, sites=len(answered))
 
     def status(self, state: AdjustedState) -> Status | None:
-        return end_if(state.total is not None)
+        return status_when(state.total is not None)
 
     def finish(self, state: AdjustedState, model: Model) -> Model:
-        return finished(state, self.inner, model)
+        return adjusted_model(state, self.inner, model)
 
 
-def _is_above(sums: Array, most: Array, eps: float) -> bool:
+def _exceeds_limit(sums: Array, most: Array, eps: float) -> bool:
     """Return whether any of the sums exceeds its limit by more than rounding errors explain."""
     return bool((np.abs(sums) > (1.0 + _SLACK) * most + eps * float(np.max(most, initial=0.0))).any())
 
 
-def _merge_covariates(total: Arrays, own: Arrays, reply: Arrays, merged: Arrays) -> Arrays:
+def _merge_covariates(total: Arrays, covariate_sums: Arrays, reply: Arrays, merged: Arrays) -> Arrays:
     """Merge the covariate sums of another answer into the total, and return the sums about the common means.
 
     `own` holds the sums of the covariates in the answer `reply`. `merged` holds the statistics of the
@@ -203,24 +203,27 @@ def _merge_covariates(total: Arrays, own: Arrays, reply: Arrays, merged: Arrays)
     """
     before, there = float(total["n"]), float(reply["n"])
     both = before + there
-    if not own:
-        return own
+    if not covariate_sums:
+        return covariate_sums
     weight = before * there / both
-    of_features, of_covariates = reply["mean"] - total["mean"], own[_MEANS] - total[_MEANS]
+    of_features, of_covariates = reply["mean"] - total["mean"], covariate_sums[_MEANS] - total[_MEANS]
     means = total[_MEANS] + of_covariates * (there / both)
-    if _SEEN in own:
-        moved = [_recenter(part, sums, merged["mean"], means) for part, sums in ((total, total), (reply, own))]
+    if _SEEN in covariate_sums:
+        moved = [
+            _recentered_sums(part, sums, merged["mean"], means)
+            for part, sums in ((total, total), (reply, covariate_sums))
+        ]
         added = {name: moved[0][name] + moved[1][name] for name in (_CROSS, _SEEN)}
-        squares = total[_SQUARES] + own[_SQUARES] + weight * np.outer(of_covariates, of_covariates)
+        squares = total[_SQUARES] + covariate_sums[_SQUARES] + weight * np.outer(of_covariates, of_covariates)
         return {_MEANS: means, _SQUARES: squares, **added}
     return {
         _MEANS: means,
-        _CROSS: total[_CROSS] + own[_CROSS] + weight * np.outer(of_features, of_covariates),
-        _SQUARES: total[_SQUARES] + own[_SQUARES] + weight * np.outer(of_covariates, of_covariates),
+        _CROSS: total[_CROSS] + covariate_sums[_CROSS] + weight * np.outer(of_features, of_covariates),
+        _SQUARES: total[_SQUARES] + covariate_sums[_SQUARES] + weight * np.outer(of_covariates, of_covariates),
     }
 
 
-def _recenter(part: Arrays, sums: Arrays, mean: Array, covariate_means: Array) -> Arrays:
+def _recentered_sums(part: Arrays, sums: Arrays, mean: Array, covariate_means: Array) -> Arrays:
     """Return sums over the present values of some rows, recentered from the means of these rows to the given means.
 
     `part` holds the counts and means of the features, and `sums` holds the sums of the covariates.
@@ -233,7 +236,7 @@ def _recenter(part: Arrays, sums: Arrays, mean: Array, covariate_means: Array) -
     }
 
 
-def finished(state: AdjustedState, features: Opening, model: Model) -> Model:
+def adjusted_model(state: AdjustedState, features: Opening, model: Model) -> Model:
     """Return the model after an opening, with the part that covariates explain removed from the rows.
 
     Raise DataError if there are too few rows for the covariates.
@@ -243,8 +246,8 @@ def finished(state: AdjustedState, features: Opening, model: Model) -> Model:
     assert model.covariates is not None
     total, d = dict(state.features.total), len(state.features.total["mean"])
     q = state.covariates
-    means, cross, squares = (state.total.get(name, np.zeros(shape)) for name, shape in _shapes(d, q).items())
-    slopes = inverse(squares) @ cross.T
+    means, cross, squares = (state.total.get(name, np.zeros(shape)) for name, shape in _shapes_of_sums(d, q).items())
+    slopes = pseudo_inverse(squares) @ cross.T
     block = block_or_drawn(state.features.block, d, state.features.width, state.features.seed)
     left = total["m2"] - np.einsum("dq,qd->d", cross, slopes)
     # If covariates explain all of a column, only rounding errors are left, which must not be scaled up.
@@ -252,7 +255,7 @@ def finished(state: AdjustedState, features: Opening, model: Model) -> Model:
     total["product"] = total["product"].astype(np.float64) - cross @ (slopes @ block)
     rows = int(total["n"])
     within = state.sites - 1 if model.covariates.within else 0
-    taken = independent(squares) + within
+    taken = count_independent(squares) + within
     if rows - 1 <= taken:
         raise DataError(
             f"The {rows} rows of all clients are too few to adjust for {taken} covariates and sites. Adjust for fewer "
@@ -261,33 +264,36 @@ def finished(state: AdjustedState, features: Opening, model: Model) -> Model:
     found = features.finish(replace(state.features, total=total), model)
     covariates = replace(model.covariates, mean=means, slopes=slopes)
     frame = replace(found.frame, covariates=covariates)
-    lengths = np.sqrt(np.sum((slopes / frame.divisor) ** 2, axis=1))
+    lengths = np.sqrt(np.sum((slopes / frame.column_divisors) ** 2, axis=1))
     return replace(
         found,
         frame=frame,
-        claims={client: _claim(claim, state.said[client], means, lengths) for client, claim in found.claims.items()},
-        sites=_sites(found.sites, state, means, slopes / frame.divisor),
-        left={**found.left, ADJUSTED: np.array(taken), INVERSE: inverse(squares)},
+        claims={
+            client: _claim_of_adjusted(claim, state.said[client], means, lengths)
+            for client, claim in found.claims.items()
+        },
+        sites=_site_statistics(found.sites, state, means, slopes / frame.column_divisors),
+        left={**found.left, ADJUSTED: np.array(taken), INVERSE: pseudo_inverse(squares)},
     )
 
 
-def _shapes(d: int, q: int) -> dict[str, tuple[int, ...]]:
+def _shapes_of_sums(d: int, q: int) -> dict[str, tuple[int, ...]]:
     return {_MEANS: (q,), _CROSS: (d, q), _SQUARES: (q, q)}
 
 
-def _claim(claim: Claim, said: Arrays, means: Array, lengths: Array) -> Claim:
+def _claim_of_adjusted(claim: Claim, answer: Arrays, means: Array, lengths: Array) -> Claim:
     """Return a client's claim with a bound for its adjusted rows.
 
     The bound follows from the lengths of the original rows and of the subtracted part.
     """
-    if not said:
+    if not answer:
         return claim
-    off = said[_MEANS] - means
-    sizes = np.sqrt(np.maximum(np.diagonal(said[_SQUARES]), 0.0) + claim.n * off**2)
+    off = answer[_MEANS] - means
+    sizes = np.sqrt(np.maximum(np.diagonal(answer[_SQUARES]), 0.0) + claim.n * off**2)
     return replace(claim, squares=(np.sqrt(claim.squares) + float(sizes @ lengths)) ** 2)
 
 
-def _sites(sites: Arrays, state: AdjustedState, means: Array, slopes: Array) -> Arrays:
+def _site_statistics(sites: Arrays, state: AdjustedState, means: Array, slopes: Array) -> Arrays:
     """Return the statistics of individual clients, with sums of the adjusted rows instead of the original rows."""
     if SITE_SUMS not in sites or not len(means):
         return sites
@@ -323,11 +329,11 @@ class AdjustedSums(Stage[AdjustedSumsState]):
     """
 
     name: ClassVar[str] = "adjusted_summed_opening"
-    asks: ClassVar[Mapping[str, Ask]] = {
+    asks: ClassVar[Mapping[str, ArrayRule]] = {
         **SummedOpening.asks,
-        "covariates": index(_MOST),
+        "covariates": index_rule(_MOST),
         _FILLS: FLAG,
-        "covariate_reference": Ask(dimensions=1),
+        "covariate_reference": ArrayRule(dimensions=1),
     }
 
     inner: SummedOpening
@@ -338,7 +344,7 @@ class AdjustedSums(Stage[AdjustedSumsState]):
         return AdjustedSumsState(self.inner.start(model), model.covariates.adjusted, fills)
 
     def broadcast(self, state: AdjustedSumsState) -> Arrays:
-        sent = {**self.inner.broadcast(state.features), **_asks(state)}
+        sent = {**self.inner.broadcast(state.features), **_covariate_requests(state)}
         if state.reference is not None and state.covariates:
             sent["covariate_reference"] = state.reference
         return sent
@@ -348,7 +354,7 @@ class AdjustedSums(Stage[AdjustedSumsState]):
         q = int(arrays["covariates"])
         found = {**SummedOpening.parts(arrays, d), _SITES: COUNT}
         if q and "covariate_reference" in arrays:
-            return {**found, **_parts(len(arrays["reference"]), q, fills=_FILLS in arrays)}
+            return {**found, **_covariate_parts(len(arrays["reference"]), q, fills=_FILLS in arrays)}
         if q:
             found |= {_MEANS: Part((q,), COVARIATES), _SQUARES: Part((q,), COVARIATES)}
         return found
@@ -414,9 +420,9 @@ class AdjustedSums(Stage[AdjustedSumsState]):
         return replace(state, features=features, total=own, sites=round(float(total[_SITES])))
 
     def status(self, state: AdjustedSumsState) -> Status | None:
-        return end_if(state.total is not None)
+        return status_when(state.total is not None)
 
     def finish(self, state: AdjustedSumsState, model: Model) -> Model:
-        opening = opening_of(state.features)
+        opening = as_opening_state(state.features)
         whole = AdjustedState(opening, state.covariates, state.fills, state.total, sites=state.sites)
-        return finished(whole, Opening(width=self.inner.width), model)
+        return adjusted_model(whole, Opening(width=self.inner.width), model)

@@ -24,8 +24,8 @@ from flower_pca.core.algorithm import EmptyStage
 from flower_pca.core.drive import ContinuedRun, Driven
 from flower_pca.core.model import Model
 from flower_pca.core.run import Run
-from flower_pca.core.stage import Failure, Reply, Sum, end_if
-from flower_pca.names.columns import Heading, majority
+from flower_pca.core.stage import Failure, Reply, Sum, status_when
+from flower_pca.names.columns import Heading, majority_heading
 from flower_pca.names.levels import Coding, source_of
 
 Columns: TypeAlias = tuple[str, ...]
@@ -55,11 +55,11 @@ class Naming(EmptyStage[NamingState]):
         return NamingState(answered=True)
 
     def status(self, state: NamingState) -> Status | None:
-        return end_if(state.answered)
+        return status_when(state.answered)
 
 
 @final
-class Agreed(ContinuedRun):
+class RunOnAgreedColumns(ContinuedRun):
     """A run whose first message asks for the levels of text columns. A driver can treat it like any other run.
 
     Parameters
@@ -74,11 +74,11 @@ class Agreed(ContinuedRun):
         A function that creates the run from the column names and the agreed coding.
     """
 
-    def __init__(self, first: Run, *, coding: Coding, columns: Columns | None, then: Then) -> None:
+    def __init__(self, first: Run, *, coding: Coding, columns: Columns | None, make_run: Then) -> None:
         super().__init__(first)
         self._coding = coding
         self._columns = columns
-        self._then = then
+        self._then = make_run
         self._names: dict[int, Columns] = {}
 
     def advance(self, replies: Iterable[Reply | Sum | Failure]) -> Round:
@@ -90,14 +90,14 @@ class Agreed(ContinuedRun):
         # The second run is created immediately, because a checkpoint stores the agreed columns but not the names
         # that the sites have sent.
         if self._first.is_finished:
-            self._rest()
+            self._second_run()
         return record
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
         """Continue from a `checkpoint`, with the columns that had been agreed on by then."""
         run, config = None, header["config"]
         if header["settled"]:
-            run = self._then(tuple(config["columns"]), self._coding.of(config[self._coding.field]))
+            run = self._then(tuple(config["columns"]), self._coding.with_plain_values(config[self._coding.field]))
         self._restore(run, header, arrays)
 
     def _without_headings(self, replies: Iterable[Reply | Sum | Failure]) -> Iterator[Reply | Sum | Failure]:
@@ -116,16 +116,16 @@ class Agreed(ContinuedRun):
                 self._names[reply.client] = reply.heading.names
                 yield replace(reply, heading=None)
 
-    def _rest(self) -> Driven:
+    def _second_run(self) -> Driven:
         """Return the run with the agreed columns, and create it if the first message has just been answered."""
         if self._run is None:
-            values = [self._coding.values_among(names) for names in self._names.values()]
-            found = self._coding.union(values)
-            self._run = self._then(found.spread(self._columns or self._others()), found)
+            values = [self._coding.levels_among(names) for names in self._names.values()]
+            found = self._coding.with_levels_of_sites(values)
+            self._run = self._then(found.with_indicators(self._columns or self._other_columns()), found)
         return self._run
 
-    def _others(self) -> Columns:
+    def _other_columns(self) -> Columns:
         """Return the names of the numeric columns that most clients have."""
         words, every = self._coding.words, self._names.values()
         rest = [tuple(n for n in names if source_of(n) not in words) for names in every]
-        return majority(Heading.of_names(names, 0) for names in rest).names or ()
+        return majority_heading(Heading.of_names(names, 0) for names in rest).names or ()

@@ -35,7 +35,7 @@ Then: TypeAlias = Callable[[Columns], Driven]  # a function that creates the run
 
 
 @dataclass(frozen=True, kw_only=True)
-class Totals(Opening):
+class CountsAndMeans(Opening):
     """An opening that only counts rows and values and computes means.
 
     Cost: a client needs one pass over the rows, and sends two or three columns of d floats.
@@ -47,7 +47,7 @@ class Totals(Opening):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SummedTotals(SummedOpening):
+class SummedCountsAndMeans(SummedOpening):
     """An opening from sums that only counts rows and values and computes means.
 
     It ends after the first message of `SummedOpening`.
@@ -75,7 +75,7 @@ def _with_totals(model: Model, total: Arrays) -> Model:
 
 
 @final
-class Chosen(ContinuedRun):
+class RunOnChosenColumns(ContinuedRun):
     """A run whose first message determines its columns. A driver can treat it like any other run.
 
     Parameters
@@ -90,9 +90,9 @@ class Chosen(ContinuedRun):
         A function that creates the run with these columns.
     """
 
-    def __init__(self, first: Driven, *, what: str, choose: Choose, then: Then) -> None:
+    def __init__(self, first: Driven, *, what: str, choose: Choose, make_run: Then) -> None:
         super().__init__(first)
-        self._what, self._choose, self._then = what, choose, then
+        self._what, self._choose, self._then = what, choose, make_run
         self._said = ""
 
     def advance(self, replies: Iterable[Reply | Sum | Failure]) -> Round:
@@ -118,7 +118,7 @@ class Chosen(ContinuedRun):
         self._restore(run, header, arrays)
         self._said = str(header["said"])
 
-    def _rest(self) -> Driven:
+    def _second_run(self) -> Driven:
         """Return the run with the chosen columns, and create it if the first message has just been answered."""
         if self._run is None:
             model = self._first.position.model

@@ -28,7 +28,7 @@ for each row. Without covariates, each line is 1 / sqrt(n).
 Rows can depend on each other, for example because they follow each other in time or belong to one
 person. Then a row's neighbors resemble the row, and are left out with it. The autocorrelation of the
 scores over the rows of one node, in their order, determines how many neighbors are left out (see
-`neighbors`). Let J be the rows at most b places from row i, R their residuals from W, RR' = YY', U =
+`dependent_neighbors`). Let J be the rows at most b places from row i, R their residuals from W, RR' = YY', U =
 [X_J W, Y] the rows in the basis of W and of their residuals, and K = (I - F_J F_J')^-1 = I + F_J (I -
 F_J'F_J)^-1 F_J' for their lines of F. Then
 
@@ -63,7 +63,7 @@ _ALONE: Final = 1e-9  # If 1 minus the leverage of a row is at most this, the ro
 
 
 @dataclass(frozen=True)
-class Downdate:
+class LeaveOneOut:
     """The components of a run, prepared for comparing each row with a fit to all other rows.
 
     Attributes
@@ -106,34 +106,34 @@ class Downdate:
         done = 0
         if not around:
             for block in blocks:
-                for rows in self._pieces(block, len(self.values) + 1):
-                    yield self._alone(rows, self._lines(done, len(rows)))
+                for rows in self._split_block(block, len(self.values) + 1):
+                    yield self._distances_without_row(rows, self._rows_of_F(done, len(rows)))
                     done += len(rows)
             return
-        most = min(self._at_once(len(self.values) + 2 * around + 1), _ROWS)
+        most = min(self._rows_at_once(len(self.values) + 2 * around + 1), _ROWS)
         for rows, first, last in _windows(blocks, around, most):
-            yield self._with_neighbors(rows, self._lines(done - first, len(rows)), first, last, around)
+            yield self._distances_without_neighbors(rows, self._rows_of_F(done - first, len(rows)), first, last, around)
             done += last - first
 
     def scores(self, block: Array) -> Array:
-        """Return the scores of rows along the components, (rows, k), for `neighbors`."""
+        """Return the scores of rows along the components, (rows, k), for `dependent_neighbors`."""
         return np.asarray(block, dtype=np.float64) @ self.W[:, : self.k]
 
-    def _at_once(self, size: int) -> int:
+    def _rows_at_once(self, size: int) -> int:
         return max(1, _NUMBERS // size**2)
 
-    def _pieces(self, block: Array, size: int) -> Iterator[Array]:
-        step = self._at_once(size)
+    def _split_block(self, block: Array, size: int) -> Iterator[Array]:
+        step = self._rows_at_once(size)
         for i in range(0, len(block), step):
             yield np.asarray(block[i : i + step], dtype=np.float64)
 
-    def _lines(self, start: int, count: int) -> Array:
+    def _rows_of_F(self, start: int, count: int) -> Array:
         """Return the rows of F for `count` rows of the table from `start` on. F is a root of the hat matrix."""
         if self.hat is not None:
             return self.hat[start : start + count]
         return np.full((count, int(self.centered)), 1.0 / np.sqrt(self.n))
 
-    def _scaled(self, X: Array, c: Array) -> Array:
+    def _scale_without_row(self, X: Array, c: Array) -> Array:
         """Return the rows X, each divided by the deviations of the columns without this row."""
         if self.rescaled is None:
             return X
@@ -142,22 +142,22 @@ class Downdate:
         usable = self.rescaled & (left > ROUNDING)
         return np.where(usable, X / np.sqrt(np.where(usable, left, 1.0)), X)
 
-    def _alone(self, X: Array, F: Array) -> tuple[Array, Array]:
+    def _distances_without_row(self, X: Array, F: Array) -> tuple[Array, Array]:
         """Return T2 and SPE of rows, each from a fit without the row."""
-        c, known = _factors(F)
-        X = self._scaled(X, c)
+        c, known = _row_factors(F)
+        X = self._scale_without_row(X, c)
         T = X @ self.W
         rest = X - T @ self.W.T
         u = np.column_stack([T, np.sqrt(np.einsum("ij,ij->i", rest, rest))])
         M = np.diag(np.append(self.values, self.mean_rest)) - (c[:, None] * u)[:, :, None] * u[:, None, :]
-        inside, t2 = self._along(M, u, self.n - 2 - self.removed)
+        inside, t2 = self._squares_along(M, u, self.n - 2 - self.removed)
         squares = np.einsum("ij,ij->i", X, X)
         spe = np.maximum(c**2 * (squares - inside), 0.0)
         return np.where(known, c**2 * t2, np.nan), np.where(known, spe, np.nan)
 
-    def _with_neighbors(self, X: Array, F: Array, first: int, last: int, b: int) -> tuple[Array, Array]:
+    def _distances_without_neighbors(self, X: Array, F: Array, first: int, last: int, b: int) -> tuple[Array, Array]:
         """Return T2 and SPE of the rows `first` to `last` - 1, each from a fit without the row and b neighbors."""
-        X = self._scaled(X, _factors(F)[0])
+        X = self._scale_without_row(X, _row_factors(F)[0])
         T = X @ self.W
         rest = X - T @ self.W.T
         products, all_products = rest @ rest.T, X @ X.T
@@ -170,13 +170,13 @@ class Downdate:
             J = starts[which, None] + np.arange(size)
             own = places[which] - starts[which]
             squares = all_products[J[:, :, None], J[:, None, :]]
-            t2[which], spe[which] = self._of_groups(
+            t2[which], spe[which] = self._distances_without_groups(
                 T[J], products[J[:, :, None], J[:, None, :]], squares, F[J], own, int(size)
             )
         return t2, spe
 
-    def _of_groups(
-        self, T: Array, products: Array, squares: Array, F: Array, own: Array, size: int
+    def _distances_without_groups(
+        self, T: Array, products: Array, squares: Array, F: Array, left_out: Array, size: int
     ) -> tuple[Array, Array]:
         """Return T2 and SPE of the row `own` of each group, from a fit without the group.
 
@@ -193,20 +193,22 @@ class Downdate:
         known = np.linalg.eigvalsh(inner).min(axis=1, initial=1.0) > _ALONE
         inner[~known] = np.eye(F.shape[2])
         inverse = np.linalg.inv(inner)
-        weights = np.einsum("gf,gfe->ge", F[groups, own], inverse)
+        weights = np.einsum("gf,gfe->ge", F[groups, left_out], inverse)
         g, crossed = across @ U, across @ squares
         M = -U.transpose(0, 2, 1) @ U - g.transpose(0, 2, 1) @ inverse @ g
-        u = U[groups, own] + np.einsum("gf,gfr->gr", weights, g)
-        lengths = squares[groups, own, own] + 2.0 * np.einsum("gf,gf->g", weights, crossed[groups, :, own])
+        u = U[groups, left_out] + np.einsum("gf,gfr->gr", weights, g)
+        lengths = squares[groups, left_out, left_out] + 2.0 * np.einsum(
+            "gf,gf->g", weights, crossed[groups, :, left_out]
+        )
         lengths += np.einsum("gf,gfe,ge->g", weights, crossed @ F, weights)
         p = len(self.values)
         M[:, range(p), range(p)] += self.values
         beyond = range(p, M.shape[1])
         M[:, beyond, beyond] += np.where(kept, self.mean_rest, 0.0)
-        inside, t2 = self._along(M, u, left - 1 - self.removed)
+        inside, t2 = self._squares_along(M, u, left - 1 - self.removed)
         return np.where(known, t2, np.nan), np.where(known, np.maximum(lengths - inside, 0.0), np.nan)
 
-    def _along(self, M: Array, u: Array, ddof: int) -> tuple[Array, Array]:
+    def _squares_along(self, M: Array, u: Array, ddof: int) -> tuple[Array, Array]:
         """Return the sum of squares of u along the k leading eigenvectors of M, and this sum weighted for T2."""
         if not np.isfinite(M).all():  # Numbers in the server's message can be so large that M overflows.
             M = np.zeros(M.shape)
@@ -220,7 +222,7 @@ class Downdate:
         return squares.sum(axis=1), shares.sum(axis=1) * ddof
 
 
-def _factors(F: Array) -> tuple[Array, Array]:
+def _row_factors(F: Array) -> tuple[Array, Array]:
     """Return the factor c of each row from its line of F, and whether the row can be left out.
 
     If a row cannot be left out, its factor is 1.
@@ -230,7 +232,7 @@ def _factors(F: Array) -> tuple[Array, Array]:
     return 1.0 / np.where(known, left, 1.0), known
 
 
-def neighbors(scores: Array) -> int:
+def dependent_neighbors(scores: Array) -> int:
     """Return the estimated number of rows on each side of a row that depend on this row, from scores (rows, k).
 
     The estimate is 0 if the largest autocorrelation at lag 1 is small or explained by chance. Otherwise it is

@@ -10,9 +10,9 @@ import numpy as np
 
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import BLOCK, ROWS, Ask, Kind, Part
+from flower_pca.core.kinds import BLOCK, ROWS, ArrayRule, Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Stage, end_if
+from flower_pca.core.stage import Arrays, Stage, status_when
 from flower_pca.rows.local import LocalData
 
 
@@ -34,10 +34,10 @@ class Evaluate(Stage[EvaluateState]):
     """
 
     name: ClassVar[str] = "evaluate"
-    asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {"Z": BLOCK}
 
     def start(self, model: Model) -> EvaluateState:
-        return EvaluateState(model.axes[0])
+        return EvaluateState(model.orthonormal_axes[0])
 
     def broadcast(self, state: EvaluateState) -> Arrays:
         return {"Z": state.Z}
@@ -55,7 +55,7 @@ class Evaluate(Stage[EvaluateState]):
         return replace(state, mse=float(total["squares"]) / float(total["n"]))
 
     def status(self, state: EvaluateState) -> Status | None:
-        return end_if(state.mse is not None)
+        return status_when(state.mse is not None)
 
     def metrics(self, state: EvaluateState) -> dict[str, float]:
         return {} if state.mse is None else {"mse": state.mse}

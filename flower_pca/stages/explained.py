@@ -29,13 +29,13 @@ import numpy as np
 from flower_pca.base.errors import OTHER_CLIENT, OTHER_SERVER, ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import BLOCK, COUNT, FLAG, ROWS, Ask, Kind, Part
+from flower_pca.core.kinds import BLOCK, COUNT, FLAG, ROWS, ArrayRule, Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.stage import MOST_ROWS, Arrays, Stage, end_if
+from flower_pca.core.stage import MOST_ROWS, Arrays, Stage, status_when
 from flower_pca.rows import covariates, moves
 from flower_pca.rows.covariates import SITE, Covariates
 from flower_pca.rows.frame import Frame
-from flower_pca.rows.local import Operator
+from flower_pca.rows.local import RowOperator
 from flower_pca.stages.site_share import (
     BY_COLUMNS,
     BY_COLUMNS_BEFORE,
@@ -43,14 +43,14 @@ from flower_pca.stages.site_share import (
     SITE_SHARE,
     SITE_SHARE_BEFORE,
     SITES,
-    groups,
     has_no_site_means,
+    positions_by_name,
 )
 
 EXPLAINED: Final = Kind(
     "explained", "sums, squares and products of scores and of columns that the rules name", bound=None
 )
-PLACES: Final = Ask(dimensions=1, least=0, whole=True)
+PLACES: Final = ArrayRule(dimensions=1, least=0, whole=True)
 _OF_COLUMNS: Final = ("sums", "products", "scores", "products_between", "scores_between")
 _OF_SCORES: Final = ("means", "within", "between", "scores", "scores_between")
 _BEFORE: Final = "before_"  # the prefix of sums over the rows before harmonizing
@@ -81,7 +81,7 @@ class Explained(Stage[ExplainedState]):
     """
 
     name: ClassVar[str] = "explain"
-    asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK, "places": PLACES, "before": FLAG}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {"Z": BLOCK, "places": PLACES, "before": FLAG}
 
     def start(self, model: Model) -> ExplainedState:
         assert model.values is not None
@@ -108,14 +108,14 @@ class Explained(Stage[ExplainedState]):
     def client(arrays: Arrays, data: Any, memory: Arrays) -> tuple[Arrays, Arrays]:
         Z = arrays["Z"].astype(np.float64)
         places, known = np.asarray(arrays["places"], dtype=np.int64), data.frame.covariates
-        up = _answer(Z, places, data, known)
+        up = _site_sums(Z, places, data, known)
         if "before" in arrays:
             if known is None:
                 raise ProtocolError(
                     "A message for explain is about harmonized rows, but the rows of this node are not harmonized. "
                     f"{OTHER_SERVER}"
                 )
-            before = _answer(Z, places, data, known.bare)
+            before = _site_sums(Z, places, data, known.bare)
             up |= {f"{_BEFORE}{name}": before[name] for name in _OF_SCORES if name in before}
         return up, memory
 
@@ -143,20 +143,20 @@ class Explained(Stage[ExplainedState]):
         return replace(state, total=dict(total), sites=round(float(total["sites"])))
 
     def status(self, state: ExplainedState) -> Status | None:
-        return end_if(state.total is not None)
+        return status_when(state.total is not None)
 
     def finish(self, state: ExplainedState, model: Model) -> Model:
         assert state.total is not None
         total, n, left = state.total, float(state.total["n"]), dict(model.left)
         varies = state.values > NOTHING * float(state.values[0])
-        of_site, by_columns = _shares(total, n, varies, model, state.sites)
+        of_site, by_columns = _explained_shares(total, n, varies, model, state.sites)
         if of_site is not None and SITE in model.explain and not has_no_site_means(model):
             left[SITE_SHARE], left[SITES] = of_site, np.array(state.sites)
         if by_columns:
             left[BY_COLUMNS] = np.array(by_columns[:-1] if has_no_site_means(model) else by_columns)
         if state.before:
             total = {**total, **{name: total[f"{_BEFORE}{name}"] for name in _OF_SCORES if name in total}}
-            of_site, by_columns = _shares(total, n, np.ones_like(varies), model, state.sites)
+            of_site, by_columns = _explained_shares(total, n, np.ones_like(varies), model, state.sites)
             if of_site is not None:
                 left[SITE_SHARE_BEFORE] = of_site
             if by_columns:
@@ -168,7 +168,9 @@ def _is_harmonized(model: Model) -> bool:
     return model.frame.covariates is not None and model.frame.covariates.sigma is not None
 
 
-def _shares(total: Arrays, n: float, varies: Array, model: Model, sites: int) -> tuple[Array | None, list[Array]]:
+def _explained_shares(
+    total: Arrays, n: float, varies: Array, model: Model, sites: int
+) -> tuple[Array | None, list[Array]]:
     """Return the shares of the site, and a list of the shares of columns. A component that does not vary has share 0.
 
     The share of the site is None if there is a single site, or if every site has a single row.
@@ -176,16 +178,16 @@ def _shares(total: Arrays, n: float, varies: Array, model: Model, sites: int) ->
     within = np.maximum(total["within"], 0.0)
     whole = within + total["between"] - total["means"] ** 2 / n
     varies = varies & (whole > 0.0)
-    of_site = _share(within, whole, varies) if n > sites > 1 else None
+    of_site = _explained_share(within, whole, varies) if n > sites > 1 else None
     if "products" not in total:
         return of_site, []
-    return of_site, _by_columns(total, n, within, whole, varies, groups(model.explain), sites)
+    return of_site, _shares_by_column(total, n, within, whole, varies, positions_by_name(model.explain), sites)
 
 
-def _answer(Z: Array, places: Array, data: Any, known: Covariates | None) -> dict[str, Array]:
+def _site_sums(Z: Array, positions: Array, data: Any, covariates: Covariates | None) -> dict[str, Array]:
     """Return the sums that a site sends about its rows, after adjusting or harmonizing them with `known`."""
-    k, q = Z.shape[1], len(places)
-    sums, G = _sums(Z, places, data, known)
+    k, q = Z.shape[1], len(positions)
+    sums, G = _sums_over_rows(Z, positions, data, covariates)
     scores, columns = slice(0, k), slice(k, k + q)
     found = {
         "n": np.array(data.n),
@@ -205,68 +207,71 @@ def _answer(Z: Array, places: Array, data: Any, known: Covariates | None) -> dic
     }
 
 
-def _sums(Z: Array, places: Array, data: Operator, known: Covariates | None) -> tuple[Array, Array]:
+def _sums_over_rows(
+    Z: Array, positions: Array, data: RowOperator, covariates: Covariates | None
+) -> tuple[Array, Array]:
     """Return the sums of scores and columns over a site's rows, and their products about the site's means.
 
     Raise ProtocolError if a position is not the position of a covariate.
     """
     frame = data.frame
-    if not len(places) and known is frame.covariates:
-        sums = data.moments().sums(frame)[0] @ Z
-        if known is not None and known.within:
+    if not len(positions) and covariates is frame.covariates:
+        sums = data.moments().sums_in_frame(frame)[0] @ Z
+        if covariates is not None and covariates.within:
             sums = np.zeros(Z.shape[1])
         G = Z.T @ data.matmat(Z).astype(np.float64)
         return sums, G - np.outer(sums, sums) / data.n
-    if known is None or int(places.max(initial=-1)) >= len(known.names):
+    if covariates is None or int(positions.max(initial=-1)) >= len(covariates.names):
         raise ProtocolError(f"A message for explain names columns that are not among its covariates. {OTHER_SERVER}")
-    k, d, q, p = Z.shape[1], data.d, len(places), len(known.names)
+    k, d, q, p = Z.shape[1], data.d, len(positions), len(covariates.names)
     stored = data.joint_in(Frame(own=frame.own))
-    move = moves.of(stored, d, known)
+    move = moves.row_map_of(stored, d, covariates)
     last = d + len(move.slopes)
     W = frame.unscale(Z)
     block = np.zeros((d + p, k + q))
     block[:d, :k] = move.factor[:, None] * W
     block[d:last, :k] = -move.slopes @ W
-    block[d + places, k + np.arange(q)] = 1.0
+    block[d + positions, k + np.arange(q)] = 1.0
     mean = np.asarray(stored.moments().mean, dtype=np.float64).copy()
-    mean[:d] = move.shift + frame.centre / move.factor
+    mean[:d] = move.shift + frame.column_centers / move.factor
     mean[d:last] = move.mean
     fill = None if frame.fill is None else np.concatenate([frame.fill, np.zeros(p)])
     joint = data.joint_in(Frame(mean, None, fill, own=frame.own))
-    off = np.zeros(d + p) if known.within else joint.moments().sums(joint.frame)[0]
+    off = np.zeros(d + p) if covariates.within else joint.moments().sums_in_frame(joint.frame)[0]
     sums = off @ block
     G = block.T @ joint.matmat(block, reuse=1).astype(np.float64) - np.outer(sums, sums) / data.n
     # The sums of the columns are taken about 0, because not all sites know the common mean.
-    sums[k:] += data.n * mean[d + places]
+    sums[k:] += data.n * mean[d + positions]
     return sums, G
 
 
-def _by_columns(
-    total: Arrays, n: float, within: Array, whole: Array, varies: Array, named: dict[str, list[int]], sites: int
+def _shares_by_column(
+    total: Arrays, n: float, within: Array, sums: Array, varies: Array, names: dict[str, list[int]], sites: int
 ) -> list[Array]:
     """Return the shares of each column, of all columns together if there are several, and of the site beyond them."""
     products = total["products"] + total["products_between"] - np.outer(total["sums"], total["sums"]) / n
     scores = total["scores"] + total["scores_between"] - np.outer(total["sums"], total["means"]) / n
     every = list(range(len(products)))
-    together = [every] if len(named) > 1 else []
+    together = [every] if len(names) > 1 else []
     found = [
-        _share(_residual(products, scores, whole, places), whole, varies) for places in (*named.values(), *together)
+        _explained_share(_residual_squares(products, scores, sums, places), sums, varies)
+        for places in (*names.values(), *together)
     ]
-    left = _residual(products, scores, whole, every)
-    inside = _residual(total["products"], total["scores"], within, every)
-    beyond = np.zeros_like(whole)
+    left = _residual_squares(products, scores, sums, every)
+    inside = _residual_squares(total["products"], total["scores"], within, every)
+    beyond = np.zeros_like(sums)
     if n > sites > 1:
-        beyond = _share(inside, left, varies & (left > NOTHING * whole))
+        beyond = _explained_share(inside, left, varies & (left > NOTHING * sums))
     return [*found, beyond]
 
 
-def _residual(products: Array, scores: Array, whole: Array, places: list[int]) -> Array:
+def _residual_squares(products: Array, scores: Array, sums: Array, positions: list[int]) -> Array:
     """Return the residual sums of squares of the scores after a least squares fit on the columns at `places`."""
-    inverse = covariates.inverse(products[np.ix_(places, places)])
-    along = scores[places]
-    return np.asarray(np.maximum(whole - np.einsum("qk,qr,rk->k", along, inverse, along), 0.0))
+    inverse = covariates.pseudo_inverse(products[np.ix_(positions, positions)])
+    along = scores[positions]
+    return np.asarray(np.maximum(sums - np.einsum("qk,qr,rk->k", along, inverse, along), 0.0))
 
 
-def _share(left: Array, whole: Array, varies: Array) -> Array:
-    share = 1.0 - left / np.where(varies, whole, 1.0)
+def _explained_share(left: Array, sums: Array, varies: Array) -> Array:
+    share = 1.0 - left / np.where(varies, sums, 1.0)
     return np.where(varies, np.clip(share, 0.0, 1.0), 0.0)

@@ -21,14 +21,14 @@ _SETTLED: Final = 1e-3  # the relative change of the noise below which the itera
 _STEPS: Final = 60  # the maximum number of iterations
 
 
-class Known(Protocol):
+class CovarianceSource(Protocol):
     """A source of products and eigenvectors of C: either all of C, or its Ritz vectors with their products."""
 
     @property
     def diagonal(self) -> Array:
         """The diagonal of C."""
 
-    def leading(self, noise: Array, rank: int) -> tuple[Array, Array]:
+    def leading_without_noise(self, noise: Array, rank: int) -> tuple[Array, Array]:
         """Return the largest eigenvalues of C - diag(noise), and at least `rank` eigenvectors."""
 
     def directions(self, weights: Array, noise: Array, rank: int) -> Array:
@@ -39,7 +39,7 @@ class Known(Protocol):
 
 
 @dataclass(frozen=True)
-class Whole:
+class WholeCovariance:
     """A source that holds all of C."""
 
     C: Array
@@ -48,7 +48,7 @@ class Whole:
     def diagonal(self) -> Array:
         return np.diagonal(self.C)
 
-    def leading(self, noise: Array, rank: int) -> tuple[Array, Array]:
+    def leading_without_noise(self, noise: Array, rank: int) -> tuple[Array, Array]:
         return linalg.eigh_leading(self.C - np.diag(noise), rank)
 
     def directions(self, weights: Array, noise: Array, rank: int) -> Array:
@@ -60,7 +60,7 @@ class Whole:
 
 
 @dataclass(frozen=True)
-class Span:
+class CovarianceOnSpan:
     """A source that holds Ritz vectors V of C, their products C V, and the diagonal of C."""
 
     V: Array
@@ -71,7 +71,7 @@ class Span:
     def diagonal(self) -> Array:
         return self.squares
 
-    def leading(self, noise: Array, rank: int) -> tuple[Array, Array]:
+    def leading_without_noise(self, noise: Array, rank: int) -> tuple[Array, Array]:
         inner = self.V.T @ (self.CV - noise[:, None] * self.V)
         values, W = linalg.eigh_descending(inner)
         return values, self.V @ W[:, :rank]
@@ -79,31 +79,31 @@ class Span:
     def directions(self, weights: Array, noise: Array, rank: int) -> Array:
         # The leading directions of the weighted rows span the same space as diag(weights) L, where L holds the
         # leading eigenvectors of C - diag(noise).
-        return linalg.orth(weights[:, None] * self.leading(noise, rank)[1])
+        return linalg.orth(weights[:, None] * self.leading_without_noise(noise, rank)[1])
 
     def product(self, V: Array) -> Array:
         return self.CV[:, : V.shape[1]]
 
 
-def weighed_basis(known: Known, rank: int) -> tuple[Array, Array]:
+def weighted_basis(source: CovarianceSource, rank: int) -> tuple[Array, Array]:
     """Return weights that make the noise equal in all columns, and the leading directions of the weighted rows."""
-    noise = _noise(known, rank)
+    noise = _noise_by_column(source, rank)
     least = float(noise[noise > 0.0].min())
     weights = np.sqrt(least / np.where(noise > 0.0, noise, least))
-    return weights, known.directions(weights, noise, rank)
+    return weights, source.directions(weights, noise, rank)
 
 
-def _noise(known: Known, rank: int) -> Array:
+def _noise_by_column(source: CovarianceSource, rank: int) -> Array:
     """Return the part of C's diagonal that `rank` factors do not explain, by iterated principal factors."""
-    all_of_it = known.diagonal
-    values, V = known.leading(np.zeros(len(all_of_it)), rank)
+    all_of_it = source.diagonal
+    values, V = source.leading_without_noise(np.zeros(len(all_of_it)), rank)
     explained = V[:, :rank] ** 2 @ values[:rank]
-    left = (all_of_it - explained) / _outside(V[:, :rank])
+    left = (all_of_it - explained) / _squares_outside(V[:, :rank])
     least = np.maximum(_LEAST * left, _TINY * all_of_it)
     noise = np.clip(left, least, all_of_it)
     scale = np.where(noise > 0.0, noise, 1.0)
     for _ in range(_STEPS):
-        values, V = known.leading(noise, rank)
+        values, V = source.leading_without_noise(noise, rank)
         positive = np.maximum(values[:rank], 0.0)
         explained = V[:, :rank] ** 2 @ positive
         before, noise = noise, np.clip(all_of_it - explained, least, all_of_it)
@@ -114,10 +114,10 @@ def _noise(known: Known, rank: int) -> Array:
 
 def restoring_factors(weights: Array, W: Array) -> Array:
     """Return factors that restore the noise of each column after weighting and projection."""
-    return np.asarray(1.0 / (weights * np.sqrt(_outside(W))))
+    return np.asarray(1.0 / (weights * np.sqrt(_squares_outside(W))))
 
 
-def _outside(V: Array) -> Array:
+def _squares_outside(V: Array) -> Array:
     """Return the squared length of each column's axis outside the span of V, but at least 1 / d."""
     beside = 1.0 - np.sum(V**2, axis=1)
     return np.asarray(np.maximum(beside, 1.0 / len(V)))

@@ -10,9 +10,9 @@ import numpy as np
 
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import FLAG, ROWS, Ask, Kind, Part
+from flower_pca.core.kinds import FLAG, ROWS, ArrayRule, Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.stage import MOST_ROWS, Arrays, Stage, end_if
+from flower_pca.core.stage import MOST_ROWS, Arrays, Stage, status_when
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class GeneSums(Stage[GeneSumsState]):
     """
 
     name: ClassVar[str] = "gene_sums"
-    asks: ClassVar[Mapping[str, Ask]] = {"expm1": FLAG}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {"expm1": FLAG}
     by_row: ClassVar[bool] = True
 
     of_counts: bool = True
@@ -65,7 +65,7 @@ class GeneSums(Stage[GeneSumsState]):
         return replace(state, total=dict(total))
 
     def status(self, state: GeneSumsState) -> Status | None:
-        return end_if(state.total is not None)
+        return status_when(state.total is not None)
 
     def finish(self, state: GeneSumsState, model: Model) -> Model:
         assert state.total is not None

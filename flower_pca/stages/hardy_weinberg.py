@@ -10,9 +10,9 @@ import numpy as np
 
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import ROWS, Ask, Kind, Part, number
+from flower_pca.core.kinds import ROWS, ArrayRule, Kind, Part, number_rule
 from flower_pca.core.model import Model
-from flower_pca.core.stage import MOST_ROWS, Arrays, Stage, end_if
+from flower_pca.core.stage import MOST_ROWS, Arrays, Stage, status_when
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class HardyWeinberg(Stage[HardyWeinbergState]):
     """
 
     name: ClassVar[str] = "hardy_weinberg"
-    asks: ClassVar[Mapping[str, Ask]] = {"least": number(0.0, 1.0)}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {"least": number_rule(0.0, 1.0)}
     by_row: ClassVar[bool] = True
 
     least: float = 1e-6
@@ -63,7 +63,7 @@ class HardyWeinberg(Stage[HardyWeinbergState]):
         return replace(state, failed=np.rint(total["failed"]))
 
     def status(self, state: HardyWeinbergState) -> Status | None:
-        return end_if(state.failed is not None)
+        return status_when(state.failed is not None)
 
     def finish(self, state: HardyWeinbergState, model: Model) -> Model:
         assert state.failed is not None

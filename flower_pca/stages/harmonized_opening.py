@@ -27,15 +27,15 @@ from flower_pca.base.errors import OTHER_CLIENT, OTHER_SERVER, DataError, Protoc
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
-from flower_pca.core.kinds import ROWS, VECTOR, Ask, Kind, Part, index
+from flower_pca.core.kinds import ROWS, VECTOR, ArrayRule, Kind, Part, index_rule
 from flower_pca.core.model import Model
-from flower_pca.core.stage import MOST_ROWS, Arrays, Merge, Stage, add
+from flower_pca.core.stage import MOST_ROWS, Arrays, Merge, Stage, add_answer
 from flower_pca.names.columns import enumeration
 from flower_pca.rows.combat import LEAST_ROWS
-from flower_pca.rows.covariates import ADJUSTED, Covariates, inverse
+from flower_pca.rows.covariates import ADJUSTED, Covariates, pseudo_inverse
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
-from flower_pca.rows.moves import squares_left
+from flower_pca.rows.moves import residual_squares
 from flower_pca.stages import outlying_sites
 from flower_pca.stages.adjusted_opening import COVARIATES
 from flower_pca.stages.opening import (
@@ -107,7 +107,7 @@ class _Harmonized(Stage[Any]):
     @staticmethod
     def _parts(inner: type[Any], arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         if "sigma" in arrays:
-            found: Mapping[str, Part] = inner.parts(_of_inner(inner, arrays), len(arrays["sigma"]))
+            found: Mapping[str, Part] = inner.parts(_inner_arrays(inner, arrays), len(arrays["sigma"]))
             return found
         q, columns = int(arrays["covariates"]), Part((d,), Kind.COLUMNS)
         first = {"n": ROWS, "sums": columns, "squares": columns}
@@ -135,7 +135,7 @@ class _Harmonized(Stage[Any]):
             numbers: dict[str, Any] = {name: arrays[name] for name in _NUMBERS}
             assert known is not None
             harmonized: Any = data.with_covariates(replace(known, **numbers))
-            up, _ = inner.client(_of_inner(inner, arrays), harmonized, {})
+            up, _ = inner.client(_inner_arrays(inner, arrays), harmonized, {})
             return up, {}
         return _site_sums(data, q), {}
 
@@ -154,13 +154,13 @@ class _Harmonized(Stage[Any]):
 
     def merging(self, state: Any) -> Merge:
         if state.covariates.sigma is None:
-            return add
+            return add_answer
         found: Merge = self.inner.merging(state.features)
         return found
 
     def server(self, state: Any, total: Any, answered: frozenset[int]) -> Any:
         if state.covariates.sigma is None:
-            return replace(state, covariates=_common_numbers(state, total, answered), came=tuple(sorted(answered)))
+            return replace(state, covariates=_common_estimates(state, total, answered), came=tuple(sorted(answered)))
         if tuple(sorted(answered)) != state.came:  # The estimates were computed from a different set of sites.
             return replace(state, covariates=state.covariates.bare, came=())
         features = self.inner.server(state.features, total, answered)
@@ -190,10 +190,10 @@ class HarmonizedOpening(_Harmonized):
 
     name: ClassVar[str] = "harmonized_opening"
     State: ClassVar[type] = HarmonizedState
-    asks: ClassVar[Mapping[str, Ask]] = {
+    asks: ClassVar[Mapping[str, ArrayRule]] = {
         **Opening.asks,
-        "covariates": index(_MOST),
-        "slopes": Ask(dimensions=2),
+        "covariates": index_rule(_MOST),
+        "slopes": ArrayRule(dimensions=2),
         "grand": VECTOR,
         "sigma": VECTOR,
     }
@@ -211,7 +211,7 @@ class HarmonizedOpening(_Harmonized):
         def merge(total: dict[str, Any] | None, client: int, reply: Arrays) -> dict[str, Any]:
             before = None if total is None else {name: a for name, a in total.items() if name not in (_SAID, _STILL)}
             said = {} if total is None else total[_SAID]
-            both = add(before, client, reply)
+            both = add_answer(before, client, reply)
             still = {} if total is None else total[_STILL]
             if (len(said) + 1) * len(reply["sums"]) <= SUMMED:
                 said[client] = reply
@@ -268,7 +268,7 @@ class HarmonizedSummedOpening(_Harmonized):
     name: ClassVar[str] = "harmonized_summed_opening"
     needs_rows: ClassVar[bool] = True
     State: ClassVar[type] = HarmonizedSumsState
-    asks: ClassVar[Mapping[str, Ask]] = {**HarmonizedOpening.asks, **SummedOpening.asks}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {**HarmonizedOpening.asks, **SummedOpening.asks}
 
     inner: SummedOpening
 
@@ -285,11 +285,11 @@ class HarmonizedSummedOpening(_Harmonized):
         return _Harmonized._client(SummedOpening, arrays, data)
 
 
-def _residual_squares(own: Arrays, slopes: Array) -> Array:
+def _residual_squares(site_sums: Arrays, slopes: Array) -> Array:
     """Return the sums of squares of a site's columns about their means, after removing these slopes."""
-    squares, q = np.asarray(own["squares"], dtype=np.float64), len(slopes)
-    products = own.get("covariate_products", np.zeros((len(squares), q)))
-    return squares_left(squares, products, own.get("covariate_squares", np.zeros((q, q))), slopes)
+    squares, q = np.asarray(site_sums["squares"], dtype=np.float64), len(slopes)
+    products = site_sums.get("covariate_products", np.zeros((len(squares), q)))
+    return residual_squares(squares, products, site_sums.get("covariate_squares", np.zeros((q, q))), slopes)
 
 
 def _possibly_constant_columns(reply: Arrays) -> Arrays:
@@ -301,7 +301,7 @@ def _possibly_constant_columns(reply: Arrays) -> Arrays:
     """
     slopes = np.zeros((0, len(reply["squares"])))
     if "covariate_products" in reply:
-        slopes = inverse(np.asarray(reply["covariate_squares"])) @ np.asarray(reply["covariate_products"]).T
+        slopes = pseudo_inverse(np.asarray(reply["covariate_squares"])) @ np.asarray(reply["covariate_products"]).T
     places = np.flatnonzero(_residual_squares(reply, slopes) <= _CONSTANT * reply["squares"])
     found = {"n": reply["n"], "columns": places, "squares": reply["squares"][places]}
     if len(places) and "covariate_products" in reply:
@@ -319,13 +319,13 @@ def _before_harmonizing(sites: list[dict[str, Array]], harmonized: Array) -> Arr
     rows = np.array([float(own["n"]) for own in sites])
     means = np.array([own["sums"] for own in sites]) / rows[:, None]
     deviations = np.sqrt(np.array([own["squares"] for own in sites]) / rows[:, None])
-    far = outlying_sites.as_array(outlying_sites.find(rows, means, deviations))
+    far = outlying_sites.sites_as_array(outlying_sites.find_outlying(rows, means, deviations))
     turned = [one for one in harmonized if one[1] == outlying_sites.OutlyingKind.CORRELATIONS]
     new = [one for one in turned if one[0] not in far[:, 0]]
     return {SITE_MEANS: means, SITE_DEVIATIONS: deviations, OUTLYING: np.array([*far, *new]).reshape(-1, 4)}
 
 
-def _of_inner(inner: type[Any], arrays: Arrays) -> Arrays:
+def _inner_arrays(inner: type[Any], arrays: Arrays) -> Arrays:
     """Return the arrays of a message that belong to the inner opening."""
     return type(arrays)({name: a for name, a in arrays.items() if name in inner.asks})
 
@@ -333,11 +333,11 @@ def _of_inner(inner: type[Any], arrays: Arrays) -> Arrays:
 def _require_whole_rows(data: LocalData) -> None:
     """Raise DataError with the names of columns with missing values, because harmonizing needs complete rows."""
     if data.missing:
-        seen = np.broadcast_to(np.asarray(data.moments().seen), data.d)
+        seen = np.broadcast_to(np.asarray(data.moments().value_counts), data.d)
         names = labels.column_names(data.frame.names, data.d)
         columns = enumeration(name for name, count in zip(names, seen, strict=True) if count < data.n)
         raise DataError(
-            f"{labels.capital(data.who)} has missing values in {columns}, but harmonizing needs complete "
+            f"{labels.capitalize(data.who)} has missing values in {columns}, but harmonizing needs complete "
             "rows. Impute missing values before the run, or leave out incomplete rows."
         )
 
@@ -350,7 +350,7 @@ def _site_sums(data: LocalData, q: int) -> Arrays:
     d, joint = data.d, data if data.frame.covariates is None else data.joint_in(Frame())
     if joint.n < LEAST_ROWS:
         raise DataError(
-            f"{labels.capital(data.who)} has fewer than {LEAST_ROWS} rows, which are too few to estimate its "
+            f"{labels.capitalize(data.who)} has fewer than {LEAST_ROWS} rows, which are too few to estimate its "
             "variances reliably. Leave this site out, or wait until it has 10 rows."
         )
     units = np.zeros((joint.d, q))
@@ -368,7 +368,7 @@ def _site_sums(data: LocalData, q: int) -> Arrays:
     }
 
 
-def _common_numbers(state: Any, total: Arrays, answered: frozenset[int]) -> Covariates:
+def _common_estimates(state: Any, total: Arrays, answered: frozenset[int]) -> Covariates:
     """Return the covariates with the estimates for all sites: slopes, grand mean and deviations within sites.
 
     Raise DataError if harmonizing is impossible, for example because there is only one site.
@@ -387,13 +387,15 @@ def _common_numbers(state: Any, total: Arrays, answered: frozenset[int]) -> Cova
         products, squares = total["covariate_products"], total["covariate_squares"]
         sums = np.asarray(total["covariate_sums"])
         own = np.diagonal(squares)
-        still = [name for name, a, b in zip(asked.adjusting, own, sums, strict=True) if not a > _CONSTANT * b**2 / n]
+        still = [
+            name for name, a, b in zip(asked.adjusted_names, own, sums, strict=True) if not a > _CONSTANT * b**2 / n
+        ]
         if still:
             raise DataError(
                 f"These covariates of keep do not vary within any site: {enumeration(still)}. They vary only between "
                 "sites, so they cannot be kept. Leave them out of keep."
             )
-        slopes, along = inverse(squares) @ products.T, sums
+        slopes, along = pseudo_inverse(squares) @ products.T, sums
     grand = (total["sums"] - slopes.T @ along) / n
     left = np.asarray(total["squares"], dtype=np.float64)
     if asked.adjusted:

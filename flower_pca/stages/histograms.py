@@ -13,7 +13,7 @@ result reports this.
 
 The bins are a sixteenth of an octave wide (4.4 %). They range from 2^-20 to 2^20 times the average
 distance, which is k for T2 and the residual variance for SPE. With more than `FEW` columns, the
-distances of rows differ little, so bins are finer near the average (see `Grid`). The grid depends only
+distances of rows differ little, so bins are finer near the average (see `BinGrid`). The grid depends only
 on the number of columns, so messages do not contain it. The total counts do not depend on which client
 holds which row, so masks can hide the counts of single clients. Relative to the average, distances have
 a mean of 1. At most a share of 2^-20 of the rows can therefore lie beyond 2^20, so all quantiles up to 1
@@ -33,14 +33,14 @@ from flower_pca.base import labels
 from flower_pca.base.errors import OTHER_SERVER, ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import BLOCK, FLAG, MATRIX, POSITIVE, VALUES, Ask, Kind, Part, number
+from flower_pca.core.kinds import BLOCK, FLAG, MATRIX, POSITIVE, VALUES, ArrayRule, Kind, Part, number_rule
 from flower_pca.core.model import Model
-from flower_pca.core.stage import MOST_ROWS, Arrays, Stage, end_if
+from flower_pca.core.stage import MOST_ROWS, Arrays, Stage, status_when
 from flower_pca.names.levels import source_of
 from flower_pca.rows.adjusted import hat_root
 from flower_pca.rows.covariates import ADJUSTED, INVERSE
 from flower_pca.rows.local import LocalData
-from flower_pca.stages.downdate import ROUNDING, Downdate, neighbors
+from flower_pca.stages.downdate import ROUNDING, LeaveOneOut, dependent_neighbors
 
 NEIGHBORS: Final = Kind(
     "neighbors",
@@ -61,7 +61,7 @@ _LEAST_ROWS: Final = 3  # With fewer rows, removing a row and the mean leaves no
 
 
 @dataclass(frozen=True)
-class Grid:
+class BinGrid:
     """A grid of bins for distances, in multiples of the average.
 
     The first bin has no lower end, and the last bin has no upper end.
@@ -70,12 +70,12 @@ class Grid:
     fine: bool
 
     @classmethod
-    def of_columns(cls, d: int) -> Grid:
+    def for_column_count(cls, d: int) -> BinGrid:
         """Return the grid for rows with d columns."""
         return cls(d > FEW)
 
     @classmethod
-    def of_counts(cls, counts: Array) -> Grid:
+    def from_counts(cls, counts: Array) -> BinGrid:
         """Return the grid of a histogram, according to the number of its bins."""
         return cls(counts.shape[-1] != cls(False).bins)
 
@@ -93,7 +93,7 @@ class Grid:
         """The number of bins."""
         return len(self.edges) + 1
 
-    def count(self, values: Array) -> Array:
+    def count_values(self, values: Array) -> Array:
         """Return the number of values in each bin."""
         known = np.nan_to_num(values, nan=0.0, posinf=np.inf)
         places = np.searchsorted(self.edges, known, side="right")
@@ -109,7 +109,7 @@ def distances(rows: Array, Z: Array, variances: Array) -> tuple[Array, Array]:
     return np.asarray(t2), np.einsum("ij,ij->i", rest, rest)
 
 
-def meaningful(variances: Array) -> int:
+def count_meaningful(variances: Array) -> int:
     """Return the number of variances above rounding errors. T2 divides only by these variances.
 
     The variances are sorted, largest first.
@@ -182,28 +182,28 @@ class Histograms(Stage[HistogramsState]):
 
     name: ClassVar[str] = "monitor"
     fixed_set: ClassVar[bool] = True  # Counts must come from all clients.
-    asks: ClassVar[Mapping[str, Ask]] = {
+    asks: ClassVar[Mapping[str, ArrayRule]] = {
         "Z": BLOCK,
         "variances": VALUES,
         "rest": POSITIVE,
         "values": VALUES,
         "mean_rest": POSITIVE,
-        "rows": number(1.0, MOST_ROWS),
+        "rows": number_rule(1.0, MOST_ROWS),
         "centered": FLAG,
         "deviation": FLAG,
-        "removed": number(0.0, MOST_ROWS),
+        "removed": number_rule(0.0, MOST_ROWS),
         "inverse": MATRIX,
     }
     by_row: ClassVar[bool] = True
 
     def start(self, model: Model) -> HistogramsState:
         removed = int(model.left.get(ADJUSTED, 0))
-        (axes, squares), ddof = model.axes, max(model.n - 1 - removed, 1)
+        (axes, squares), ddof = model.orthonormal_axes, max(model.n - 1 - removed, 1)
         variances = squares / ddof
-        k, total = meaningful(variances), model.trace / ddof
+        k, total = count_meaningful(variances), model.trace / ddof
         rest = total - float(variances[:k].sum())
         Z, values, beyond = axes[:, :k], np.empty(0), 0.0
-        if "cross" not in model.left and model.sure and model.n >= _LEAST_ROWS + removed:
+        if "cross" not in model.left and model.has_small_angle and model.n >= _LEAST_ROWS + removed:
             assert model.values is not None
             Z = model.columns
             values = np.where(model.values > ROUNDING * model.values[0], model.values, 0.0)
@@ -238,22 +238,22 @@ class Histograms(Stage[HistogramsState]):
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
-        bins = Grid.of_columns(len(arrays["Z"])).bins
+        bins = BinGrid.for_column_count(len(arrays["Z"])).bins
         return {"counts": Part((2, bins), Kind.DISTANCES), "neighbors": Part(kind=NEIGHBORS)}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        _check(arrays, data)
+        _require_shapes(arrays, data)
         k, rest = len(arrays["variances"]), float(arrays["rest"])
-        grid = Grid.of_columns(data.d)
+        grid = BinGrid.for_column_count(data.d)
         counts, around = np.zeros((2, grid.bins)), 0
         # If a message contains a variance of 0, numpy's warnings would reveal something about the rows.
         with np.errstate(all="ignore"):
-            pairs, around = _distances(arrays, data)
+            pairs, around = _distances_by_block(arrays, data)
             for t2, spe in pairs:
                 if "inverse" in arrays:  # Rows that cannot be left out have no distances.
                     t2, spe = t2[~np.isnan(t2)], spe[~np.isnan(t2)]
-                counts += grid.count(t2 / k), grid.count(spe / rest if rest > 0.0 else np.zeros_like(spe))
+                counts += grid.count_values(t2 / k), grid.count_values(spe / rest if rest > 0.0 else np.zeros_like(spe))
         return {"counts": counts, "neighbors": np.array(float(counts[0].sum() if around else 0))}, memory
 
     def bounds(self, state: HistogramsState, model: Model) -> Mapping[str, Array | float]:
@@ -272,7 +272,7 @@ class Histograms(Stage[HistogramsState]):
         return replace(state, counts=total["counts"], neighbors=int(total["neighbors"]))
 
     def status(self, state: HistogramsState) -> Status | None:
-        return end_if(state.counts is not None)
+        return status_when(state.counts is not None)
 
     def finish(self, state: HistogramsState, model: Model) -> Model:
         of = LEFT_OUT if len(state.values) else ROWS
@@ -297,14 +297,14 @@ def mean_rest(trace: float, values: Array, rows: int, d: int) -> float:
     return left / directions
 
 
-def _distances(arrays: Arrays, data: LocalData) -> tuple[Iterator[tuple[Array, Array]], int]:
+def _distances_by_block(arrays: Arrays, data: LocalData) -> tuple[Iterator[tuple[Array, Array]], int]:
     """Return an iterator over T2 and SPE of all rows by blocks, and the number of neighbors left out on each side."""
     Z = arrays["Z"].astype(np.float64)
     variances = arrays["variances"]
     if not len(arrays["values"]):
         return (distances(block, Z, variances) for block in data.dense()), 0
     rescaled = rescaled_columns(data.names, data.d) if arrays["deviation"] else None
-    without = Downdate(
+    without = LeaveOneOut(
         W=Z,
         values=arrays["values"].astype(np.float64),
         k=len(variances),
@@ -312,14 +312,14 @@ def _distances(arrays: Arrays, data: LocalData) -> tuple[Iterator[tuple[Array, A
         n=int(arrays["rows"]),
         centered=bool(arrays["centered"]),
         rescaled=rescaled,
-        hat=_hat(arrays, data),
+        hat=_rows_of_hat_root(arrays, data),
         removed=int(arrays.get("removed", 0)),
     )
-    around = neighbors(np.concatenate([without.scores(block) for block in data.dense()]))
+    around = dependent_neighbors(np.concatenate([without.scores(block) for block in data.dense()]))
     return without.distances(data.dense(), around), around
 
 
-def _hat(arrays: Arrays, data: LocalData) -> Array | None:
+def _rows_of_hat_root(arrays: Arrays, data: LocalData) -> Array | None:
     """Return the rows of F, a root of the hat matrix of the removed regression, or None if no regression was removed.
 
     F has one row for each of the client's rows: see `stages.downdate`.
@@ -336,7 +336,7 @@ def _hat(arrays: Arrays, data: LocalData) -> Array | None:
     return hat
 
 
-def _check(arrays: Arrays, data: LocalData) -> None:
+def _require_shapes(arrays: Arrays, data: LocalData) -> None:
     """Raise ProtocolError for arrays of wrong shapes, which numpy might broadcast over the rows.
 
     With a different number for each row, a message could single out rows by their position.

@@ -23,7 +23,7 @@ _SAME: Final = 1e-8  # the relative size of a squared difference up to which two
 
 
 @dataclass(frozen=True)
-class Lanczos:
+class BatchedLanczos:
     """The blocks of t matrices, and the products known so far.
 
     Attributes
@@ -41,7 +41,7 @@ class Lanczos:
     away: Array
 
     @classmethod
-    def begin(cls, tables: int, width: int, away: Array, seed: int) -> Lanczos:
+    def begin(cls, tables: int, width: int, away: Array, seed: int) -> BatchedLanczos:
         """Return the state before the first message, with a random block of `width` columns for each matrix."""
         d = len(away)
         drawn = linalg.random_block(d, tables * width, seed).reshape(d, tables, width)
@@ -59,7 +59,7 @@ class Lanczos:
         """The newest blocks, (t, d, width)."""
         return self.Q[:, :, self.Y.shape[2] :]
 
-    def take(self, products: Array, *, more: bool) -> Lanczos:
+    def with_products(self, products: Array, *, more: bool) -> BatchedLanczos:
         """Return the state with the products of the newest blocks and, if `more` messages follow, the next blocks."""
         known = replace(self, Y=np.concatenate([self.Y, products], axis=2))
         if not more:
@@ -67,7 +67,7 @@ class Lanczos:
         block = _orthogonal_part(products, self.Q, self.away)
         return replace(known, Q=np.concatenate([self.Q, block], axis=2))
 
-    def values(self) -> Array:
+    def ritz_values(self) -> Array:
         """Return the eigenvalues of each matrix on the span of its blocks, largest first, (t, columns)."""
         T = self.Q.transpose(0, 2, 1) @ self.Y
         symmetric = (T + T.transpose(0, 2, 1)) / 2.0
@@ -88,7 +88,7 @@ def _orthogonal_part(blocks: Array, Q: Array, away: Array) -> Array:
     return np.asarray(blocks)
 
 
-def join(V: Array, CV: Array, Q: Array, CQ: Array) -> tuple[Array, Array, Array]:
+def ritz_of_both(V: Array, CV: Array, Q: Array, CQ: Array) -> tuple[Array, Array, Array]:
     """Return the Ritz values of C on span([V, Q]), largest first, with their vectors and products.
 
     Directions that V and Q have in common are used only once.

@@ -2,7 +2,7 @@
 
 A Rayleigh-Ritz step would rotate the components, and a rotation destroys their sparsity. Statements about
 rows therefore refer to the span of the components and use the orthonormal axes of this span along which
-rows vary most (see `Model.axes`).
+rows vary most (see `Model.orthonormal_axes`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from flower_pca.base import linalg
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, AsksForProduct, Stage, end_if
+from flower_pca.core.stage import Arrays, AsksForProduct, Stage, status_when
 
 CROSS: Final = "cross"  # the key of Z'CZ in the model
 
@@ -51,7 +51,7 @@ class Oblique(AsksForProduct, Stage[ObliqueState]):
         return replace(state, Y=total["Y"])
 
     def status(self, state: ObliqueState) -> Status | None:
-        return end_if(state.Y is not None)
+        return status_when(state.Y is not None)
 
     def finish(self, state: ObliqueState, model: Model) -> Model:
         assert state.Y is not None

@@ -27,11 +27,11 @@ from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.core.algorithm import EmptyStage
-from flower_pca.core.claims import check_opening, claim
-from flower_pca.core.kinds import BLOCK, COUNT, FLAG, NUMBER, ROWS, SEED, WIDTH, Ask, Kind, Part, Shape
+from flower_pca.core.claims import check_opening, claim_of_answer
+from flower_pca.core.kinds import BLOCK, COUNT, FLAG, NUMBER, ROWS, SEED, WIDTH, ArrayRule, Kind, Part, Shape
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Merge, Stage, end_if
-from flower_pca.rows.frame import Frame, Moments, genotype_scale, merge
+from flower_pca.core.stage import Arrays, Merge, Stage, status_when
+from flower_pca.rows.frame import Frame, Moments, genotype_scale, merge_moments
 from flower_pca.rows.local import LocalData
 from flower_pca.stages import outlying_sites
 
@@ -78,9 +78,9 @@ def frame_of(total: Arrays, model: Model) -> Frame:
     fill = None
     if "count" in total:
         fill, bad = mean, total["count"] == 0
-        _refuse(f"No client has a value in {_COLUMNS}", bad, "Drop ", ".", names)
-    checks.at_most(model.n_components, int(total["n"]), len(mean))
-    scale = scale_of(model.scale, total, names, model.shared)
+        _refuse_columns(f"No client has a value in {_COLUMNS}", bad, "Drop ", ".", names)
+    checks.components_available(model.n_components, int(total["n"]), len(mean))
+    scale = column_divisors(model.scale, total, names, model.shared)
     return Frame(mean if model.center else None, scale, fill, own=model.missing == "local_mean")
 
 
@@ -109,7 +109,7 @@ _MEAN_ERROR: Final = 1e-6  # the largest rounding error of a mean under masks
 _COLUMNS: Final = "<columns>"  # a placeholder for the names of columns in an error message
 
 
-def scale_of(
+def column_divisors(
     kind: str | None, total: Arrays, names: Sequence[str] | None, shared: Collection[str] = ()
 ) -> Array | None:
     """Return the divisor of each column, or None if columns are not scaled.
@@ -120,20 +120,20 @@ def scale_of(
     DataError if a column cannot be scaled.
     """
     if shared:
-        return _with_shares(kind, total, list(names or ()), shared)
+        return _divisors_of_shared(kind, total, list(names or ()), shared)
     match kind:
         case None:
             return None
         case "max_abs":
             small = (total["peak"] > 0.0) & (total["peak"] ** 2 < _LEAST)
             what = f"All values of {_COLUMNS} are {_TOO_SMALL} {option('scale', 'max_abs')}"
-            _refuse(what, small, "Scale ", " first.", names)
+            _refuse_columns(what, small, "Scale ", " first.", names)
             return np.where(total["peak"] > 0.0, total["peak"], 1.0)
         case "genotype":
             mean = total["mean"]
             outside = (mean < -_MEAN_ERROR) | (mean > 2.0 + _MEAN_ERROR)
             what = f"{option('scale', 'genotype')} counts an allele, and the mean of {_COLUMNS} is not between 0 and 2"
-            _refuse(what, outside, "Drop ", _OR_STD, names)
+            _refuse_columns(what, outside, "Drop ", _OR_STD, names)
             return genotype_scale(mean, int(total["n"]))
     deviation = np.sqrt(total["m2"] / total.get("count", total["n"]))
     rounding = _CONSTANT * np.finfo(np.float64).eps
@@ -142,14 +142,14 @@ def scale_of(
     if kind == "deviation":
         return np.where(constant | small, 1.0, deviation)
     what = f"The deviation of {_COLUMNS} is {_TOO_SMALL} {_STD}"
-    _refuse(what, small, "Scale ", " first.", names)
+    _refuse_columns(what, small, "Scale ", " first.", names)
     unscaled = f", or use {option('scale', None)}."
     what = f"All rows have the same value in {_COLUMNS}, so {_STD} cannot divide by the deviation"
-    _refuse(what, constant, "Drop ", unscaled, names)
+    _refuse_columns(what, constant, "Drop ", unscaled, names)
     return np.asarray(deviation)
 
 
-def _with_shares(kind: str | None, total: Arrays, names: list[str], shared: Collection[str]) -> Array:
+def _divisors_of_shared(kind: str | None, total: Arrays, names: list[str], shared: Collection[str]) -> Array:
     """Return the divisors if the `shared` columns are divided by the root of their share of rows with a 1.
 
     A shared column without a 1 has the divisor 1.
@@ -161,12 +161,12 @@ def _with_shares(kind: str | None, total: Arrays, names: list[str], shared: Coll
     divisor = np.where(by_share & (means > 0.0), roots, 1.0)
     others = {name: a[~by_share] if np.shape(a) == means.shape else a for name, a in total.items()}
     left = [name for name in names if name not in shared]
-    if left and (found := scale_of(kind, others, left)) is not None:
+    if left and (found := column_divisors(kind, others, left)) is not None:
         divisor[~by_share] = found
     return divisor
 
 
-def _refuse(what: str, bad: Array, do: str, end: str, names: Sequence[str] | None) -> None:
+def _refuse_columns(what: str, bad: Array, advice: str, end: str, names: Sequence[str] | None) -> None:
     """Raise DataError if any column is bad.
 
     The message consists of `what` with the names or numbers of the bad columns, and of the remedy `do`
@@ -176,13 +176,13 @@ def _refuse(what: str, bad: Array, do: str, end: str, names: Sequence[str] | Non
     if not columns:
         return
     which = "it" if len(columns) == 1 else "them"
-    named = in_brief([str(j) if names is None else names[j] for j in columns])
-    noun = labels.noun(len(columns), "column")
-    remedy = f"{do}{which}{end}"
+    named = names_in_brief([str(j) if names is None else names[j] for j in columns])
+    noun = labels.pluralize(len(columns), "column")
+    remedy = f"{advice}{which}{end}"
     raise DataError(f"{what.replace(_COLUMNS, f'{noun} {named}')}. {remedy}")
 
 
-def in_brief(names: Sequence[str]) -> str:
+def names_in_brief(names: Sequence[str]) -> str:
     """Return the first names and, if there are more, the number of the remaining names."""
     first = ", ".join(names[:_MOST_NAMED])
     if len(names) > _MOST_NAMED:
@@ -251,7 +251,13 @@ class Opening(Stage[OpeningState]):
     """
 
     name: ClassVar[str] = "opening"
-    asks: ClassVar[Mapping[str, Ask]] = {"peaks": FLAG, "gaps": FLAG, "seed": SEED, "width": WIDTH, "block": BLOCK}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {
+        "peaks": FLAG,
+        "gaps": FLAG,
+        "seed": SEED,
+        "width": WIDTH,
+        "block": BLOCK,
+    }
 
     width: int
     judged: bool = True
@@ -274,16 +280,16 @@ class Opening(Stage[OpeningState]):
             columns["peak"] = Part((d,), Kind.PEAKS)
         if "gaps" in arrays:
             columns |= {"count": Part((d,), Kind.COUNT)}
-        product = Part(shape_of(arrays, d), Kind.LOCAL_PRODUCT)
+        product = Part(shapes_of_block(arrays, d), Kind.LOCAL_PRODUCT)
         return {"n": ROWS, "rows": COUNT, "eps": NUMBER, **columns, "product": product}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        block = block_of(arrays, data.d)
+        block = block_of_message(arrays, data.d)
         if len(block) != data.d:
-            raise DataError(start_mismatch(len(block), data.d))
+            raise DataError(text_of_start_mismatch(len(block), data.d))
         if "gaps" not in arrays:
-            data.complete()
+            data.require_no_gaps()
         eps = np.array(np.finfo(data.dtype).eps, dtype=np.float64)
         by_rows = np.array(int(data.answers == "rows"))
         # Overflow is refused by `require_size`, whose error does not reveal sizes.
@@ -293,9 +299,9 @@ class Opening(Stage[OpeningState]):
         up = {"n": np.array(m.n), "rows": by_rows, "eps": eps, "mean": m.mean, "m2": m.m2}
         up["product"] = product
         if "gaps" in arrays:
-            up["count"] = np.broadcast_to(m.seen, data.d)
+            up["count"] = np.broadcast_to(m.value_counts, data.d)
         if arrays["peaks"]:
-            up["peak"] = data.peak()
+            up["peak"] = data.largest_absolute()
         # The client's memory belongs to another frame, and maybe to another set of clients, so it is dropped.
         return up, {}
 
@@ -314,11 +320,11 @@ class Opening(Stage[OpeningState]):
                 f"possible. {OTHER_CLIENT}"
             )
         if self.judged:
-            check_opening(reply, _block(state, len(reply["mean"])), bits=self.bits)
+            check_opening(reply, _block_to_multiply(state, len(reply["mean"])), bits=self.bits)
 
     def merging(self, state: OpeningState) -> Merge:
         def merge(total: dict[str, Any] | None, client: int, reply: Arrays) -> dict[str, Any]:
-            said = _with_report((total or {}).get(_REPORTS, {}), client, reply, judged=self.judged)
+            said = _add_report((total or {}).get(_REPORTS, {}), client, reply, judged=self.judged)
             return {**_merge_answers(state, total, reply), _REPORTS: said}
 
         return merge
@@ -329,17 +335,17 @@ class Opening(Stage[OpeningState]):
         return replace(state, total=arrays, said=said)
 
     def status(self, state: OpeningState) -> Status | None:
-        return end_if(state.total is not None)
+        return status_when(state.total is not None)
 
     def finish(self, state: OpeningState, model: Model) -> Model:
         assert state.total is not None
         total = state.total
         n, d = int(total["n"]), len(total["mean"])
         frame = frame_of(total, model)
-        off = total["mean"] - frame.centre  # the mean of the centered rows
+        off = total["mean"] - frame.column_centers  # the mean of the centered rows
         squares = total["m2"] + n * off**2
-        require_variance(squares, np.abs(frame.centre), n, float(total["eps"]))
-        block = _block(state, d)
+        require_variance(squares, np.abs(frame.column_centers), n, float(total["eps"]))
+        block = _block_to_multiply(state, d)
         product = total["product"].astype(np.float64)
         product = product + n * np.outer(off, off @ block)
         if frame.scale is not None:
@@ -348,19 +354,19 @@ class Opening(Stage[OpeningState]):
         Q, R = linalg.qr(block)
         whole = np.all(total.get("count", n) == n)
         known = whole and (R.size == 0 or np.linalg.cond(R) <= _LARGEST_CONDITION)
-        sites = _sites(state, frame)
+        sites = _site_statistics(state, frame)
         linalg.forget_block()  # The block would stay in memory for the whole run.
         return after_opening(
             model,
             frame=frame,
-            claims={client: claim(said, frame) for client, said in state.said.items()} if self.judged else {},
+            claims={client: claim_of_answer(said, frame) for client, said in state.said.items()} if self.judged else {},
             answers="rows" if total["rows"] > 0 else "fixed",
             n=n,
             d=d,
             sizes=np.sqrt(squares / n),
             eps=float(total["eps"]),
-            trace=float(np.sum(squares / frame.divisor**2)),
-            offset=n * float(np.sum((off / frame.divisor) ** 2)),
+            trace=float(np.sum(squares / frame.column_divisors**2)),
+            offset=n * float(np.sum((off / frame.column_divisors) ** 2)),
             sites=sites,
             # If the product is not usable as such, its columns still give a better start, as after a power step.
             basis=Q if known else linalg.orth(product),
@@ -368,29 +374,29 @@ class Opening(Stage[OpeningState]):
         )
 
 
-def _with_report(
-    said: dict[int, dict[str, Array]] | None, client: int, reply: Arrays, *, judged: bool
+def _add_report(
+    reports: dict[int, dict[str, Array]] | None, client: int, reply: Arrays, *, judged: bool
 ) -> dict[int, dict[str, Array]] | None:
     """Return the clients' reports with the useful parts of an answer added, or None if reports are no longer useful.
 
     The more clients there are, the fewer parts of their reports are kept. Parts that are no longer kept are
     removed from earlier reports, too.
     """
-    if said is None:
+    if reports is None:
         return None
-    numbers = (len(said) + 1) * len(reply["mean"])
+    numbers = (len(reports) + 1) * len(reply["mean"])
     if numbers > SUMMED and not judged:
         return None
     names: tuple[str, ...] = _TO_COMPARE
     if numbers > _COMPARED:
         names = SAID if judged else _TO_SUM
-        if "product" in next(iter(said.values()), {}):
-            said = {i: {name: own[name] for name in names if name in own} for i, own in said.items()}
-    said[client] = {name: reply[name] for name in names if name in reply}
-    return said
+        if "product" in next(iter(reports.values()), {}):
+            reports = {i: {name: own[name] for name in names if name in own} for i, own in reports.items()}
+    reports[client] = {name: reply[name] for name in names if name in reply}
+    return reports
 
 
-def _sites(state: OpeningState, frame: Frame) -> Arrays:
+def _site_statistics(state: OpeningState, frame: Frame) -> Arrays:
     """Return the statistics by which the server compares individual clients, if clients and columns are few enough.
 
     They are the number and the sum of each client's rows in the frame. For few clients and columns, they
@@ -401,49 +407,49 @@ def _sites(state: OpeningState, frame: Frame) -> Arrays:
         return {}
     sites = [state.said[key] for key in keys]
     rows = np.array([int(site["n"]) for site in sites])
-    found = {SITE_KEYS: np.array(keys, dtype=np.uint64), SITE_ROWS: rows, SITE_SUMS: _sums(sites, rows, frame)}
+    found = {SITE_KEYS: np.array(keys, dtype=np.uint64), SITE_ROWS: rows, SITE_SUMS: _sums_by_site(sites, rows, frame)}
     # The deviations may be missing although clients are few, because more clients had answered before.
     if found[SITE_SUMS].size > _COMPARED or "m2" not in sites[0]:
         return found
     found[SITE_MEANS] = np.array([site["mean"] for site in sites])
     squares = [site["m2"] / np.maximum(site.get("count", site["n"]), 1) for site in sites]
     found[SITE_DEVIATIONS] = np.sqrt(np.array(squares))
-    found[OUTLYING] = _outlying(state, sites, found)
+    found[OUTLYING] = _outlying_as_array(state, sites, found)
     return found
 
 
-def _sums(sites: Sequence[Arrays], rows: Array, frame: Frame) -> Array:
-    """Return the sum of each site's rows in the frame, like `Moments.sums` for a single site.
+def _sums_by_site(sites: Sequence[Arrays], rows: Array, frame: Frame) -> Array:
+    """Return the sum of each site's rows in the frame, like `Moments.sums_in_frame` for a single site.
 
     In each column, the sum is the number of values times the centered mean, plus the number of missing values
     times the centered fill value.
     """
     sums = np.array([site["mean"] for site in sites], dtype=np.float64)
-    sums -= frame.centre
+    sums -= frame.column_centers
     seen = rows[:, None]
     if "count" in sites[0]:
         seen = np.array([site["count"] for site in sites])
         sums[seen == 0] = 0.0
     sums *= seen
     if frame.fill is not None:
-        sums += (rows[:, None] - seen) * (frame.fill - frame.centre)
-    sums /= frame.divisor
+        sums += (rows[:, None] - seen) * (frame.fill - frame.column_centers)
+    sums /= frame.column_divisors
     return sums
 
 
-def _outlying(state: OpeningState, sites: Sequence[Arrays], found: Arrays) -> Array:
+def _outlying_as_array(state: OpeningState, sites: Sequence[Arrays], outlying: Arrays) -> Array:
     """Return the outlying sites as an array with one row for each outlying site."""
     block, products = None, None
     complete = all("product" in site and "count" not in site for site in sites)
     if complete and sites[0]["product"].size:  # If values are missing, products cannot be compared.
-        block = _block(state, found[SITE_MEANS].shape[1])
+        block = _block_to_multiply(state, outlying[SITE_MEANS].shape[1])
         products = np.array([site["product"] for site in sites], dtype=np.float64)
-    means, deviations = found[SITE_MEANS], found[SITE_DEVIATIONS]
+    means, deviations = outlying[SITE_MEANS], outlying[SITE_DEVIATIONS]
     if any("count" in site for site in sites):
         values = np.array([np.broadcast_to(site.get("count", site["n"]), means.shape[1:]) for site in sites])
-        means, deviations = outlying_sites.without_few_values(values, means, deviations)
-    far = outlying_sites.find(found[SITE_ROWS], means, deviations, block, products)
-    return outlying_sites.as_array(far)
+        means, deviations = outlying_sites.replace_uncertain(values, means, deviations)
+    far = outlying_sites.find_outlying(outlying[SITE_ROWS], means, deviations, block, products)
+    return outlying_sites.sites_as_array(far)
 
 
 def after_opening(model: Model, **known: Any) -> Model:
@@ -452,7 +458,7 @@ def after_opening(model: Model, **known: Any) -> Model:
     return replace(model, **{**dict.fromkeys(gone), "next_residual": 0.0, **known})
 
 
-def precision_of(data: LocalData) -> Arrays:
+def precision_flags(data: LocalData) -> Arrays:
     """Return two flags, which the server adds up over clients.
 
     The first is 1 if the products are in single precision, and the second is 1 if they are computed from rows.
@@ -461,7 +467,7 @@ def precision_of(data: LocalData) -> Arrays:
     return {"single": np.array(int(single)), "rows": np.array(int(by_rows))}
 
 
-def eps_of(total: Arrays) -> float:
+def lowest_precision(total: Arrays) -> float:
     """Return the precision of the least precise client, from the sums of the clients' flags."""
     return float(np.finfo(np.float32 if total["single"] > 0 else np.float64).eps)
 
@@ -474,7 +480,7 @@ def blames_start(refusal: str) -> bool:
     return refusal.startswith(_OTHER_START)
 
 
-def start_mismatch(start: int, d: int) -> str:
+def text_of_start_mismatch(start: int, d: int) -> str:
     """Return the text of an error about start components and rows with different numbers of columns.
 
     Either number may be the wrong one.
@@ -485,7 +491,7 @@ def start_mismatch(start: int, d: int) -> str:
     )
 
 
-def block_of(arrays: Arrays, d: int) -> Array:
+def block_of_message(arrays: Arrays, d: int) -> Array:
     """Return the block of an opening, from a message that has either the block or its width and seed."""
     if "block" in arrays:
         return arrays["block"]
@@ -499,43 +505,43 @@ def block_or_drawn(block: Array | None, d: int, width: int, seed: int) -> Array:
     return block
 
 
-def shape_of(arrays: Arrays, d: int | None) -> Shape:
+def shapes_of_block(arrays: Arrays, d: int | None) -> Shape:
     """Return the shape of the block and of its product, with None for dimensions that are not known yet."""
     if "block" in arrays:
         return arrays["block"].shape
     return d, None if d is None else min(int(arrays["width"]), d)
 
 
-def _block(state: OpeningState, d: int) -> Array:
+def _block_to_multiply(state: OpeningState, d: int) -> Array:
     return block_or_drawn(state.block, d, state.width, state.seed)
 
 
-def _merge_answers(state: OpeningState, a: Arrays | None, b: Arrays) -> Arrays:
+def _merge_answers(state: OpeningState, merged: Arrays | None, answer: Arrays) -> Arrays:
     """Return the answers so far, `a`, merged with one more answer `b`, and centered at their common mean.
 
     `a` and `b` are centered at their own means. If `a` is None, `b` is the first answer.
     """
-    if a is None:
-        return dict(b)
-    first = Moments(int(a["n"]), a["mean"], a["m2"], a.get("count"))
-    second = Moments(int(b["n"]), b["mean"], b["m2"], b.get("count"))
-    both = merge(first, second)
+    if merged is None:
+        return dict(answer)
+    first = Moments(int(merged["n"]), merged["mean"], merged["m2"], merged.get("count"))
+    second = Moments(int(answer["n"]), answer["mean"], answer["m2"], answer.get("count"))
+    both = merge_moments(first, second)
     found = {"n": np.array(both.n), "mean": both.mean, "m2": both.m2}
     for name in ("eps", "rows", "peak"):
-        if name in a:
-            found[name] = np.asarray(np.maximum(a[name], b[name]))
-    e = b["mean"] - a["mean"]
+        if name in merged:
+            found[name] = np.asarray(np.maximum(merged[name], answer[name]))
+    e = answer["mean"] - merged["mean"]
     if both.count is not None:
         found["count"] = both.count
         # A column without values has no mean.
-        seen = (a["count"] > 0) & (b["count"] > 0)
+        seen = (merged["count"] > 0) & (answer["count"] > 0)
         e = np.where(seen, e, 0.0)
     # The row counts are converted to floats, because the product of two row counts may exceed 64 bits.
-    weighted = float(a["n"]) * float(b["n"]) / both.n * e
-    along = e @ _block(state, len(e))
+    weighted = float(merged["n"]) * float(answer["n"]) / both.n * e
+    along = e @ _block_to_multiply(state, len(e))
     between = np.dot(weighted[:, None], along[None])
-    product = a["product"].astype(np.float64)
-    product += b["product"]
+    product = merged["product"].astype(np.float64)
+    product += answer["product"]
     product += between
     found["product"] = product
     return found

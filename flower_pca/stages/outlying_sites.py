@@ -72,7 +72,7 @@ class OutlyingSite:
     times: float
 
 
-def find(
+def find_outlying(
     rows: Array, means: Array, deviations: Array, block: Array | None = None, products: Array | None = None
 ) -> list[OutlyingSite]:
     """Return the outlying sites, sorted by their distance from the median of all sites, the furthest first.
@@ -109,8 +109,8 @@ def find(
     off = np.where(varies, np.abs(means - linalg.median_of_few(means)) / unit, 0.0)
     by_chance = np.maximum(ratio, 1.0) / np.sqrt(n)
     spread = np.abs(np.log(ratio))
-    scores = {OutlyingKind.MEAN: np.minimum(off / _FAR, _times(off, by_chance) / _SURE_OF_MEAN)}
-    sure = _times(spread, np.sqrt(2.0 / n)) / _SURE_OF_SPREAD
+    scores = {OutlyingKind.MEAN: np.minimum(off / _FAR, _relative_distances(off, by_chance) / _SURE_OF_MEAN)}
+    sure = _relative_distances(spread, np.sqrt(2.0 / n)) / _SURE_OF_SPREAD
     # Only larger deviations count, and only in columns that vary at every site. The reason is that a site can lack
     # the rare values of a column, so that its deviation is small or 0.
     least = _WIDE if len(enough) >= _SEVERAL_SITES else _WIDE_AMONG_FEW
@@ -118,9 +118,9 @@ def find(
     same = (deviations == 0.0).all(axis=1, keepdims=True)
     rare = ((deviations == 0.0) & ~same).any(axis=0)
     scores[OutlyingKind.SPREAD] = np.where(rare, 0.0, np.minimum(wide, sure))
-    scores[OutlyingKind.ORDER] = _in_other_order(np.log(ratio), sure)
+    scores[OutlyingKind.ORDER] = _column_order_scores(np.log(ratio), sure)
     if block is not None and products is not None:
-        scores[OutlyingKind.CORRELATIONS] = _changed_correlations(n, ratio, deviations, block, products[enough])
+        scores[OutlyingKind.CORRELATIONS] = _correlation_scores(n, ratio, deviations, block, products[enough])
     still = deviations[:, varies] == 0.0
     # The probability that all columns of a site are constant by accident is estimated from the other sites.
     by_accident = np.prod((still.sum(axis=0) - still + 1.0) / (len(enough) + 1.0), axis=1)
@@ -143,7 +143,7 @@ def find(
     return [site for _, site in sorted(found, key=lambda one: -one[0])]
 
 
-def without_few_values(values: Array, means: Array, deviations: Array) -> tuple[Array, Array]:
+def replace_uncertain(values: Array, means: Array, deviations: Array) -> tuple[Array, Array]:
     """Return means and deviations, with usual ones for columns with few values, so that these are not outlying.
 
     Parameters
@@ -165,12 +165,12 @@ def without_few_values(values: Array, means: Array, deviations: Array) -> tuple[
     return np.where(enough, means, usual[0]), np.where(enough, deviations, usual[1])
 
 
-def _times(off: Array, by_chance: Array) -> Array:
+def _relative_distances(distances: Array, by_chance: Array) -> Array:
     """Return distances of sites as multiples of the typical distance, or of the distance by chance if it is larger."""
-    return np.asarray(off / np.maximum(_MAD * linalg.median_of_few(off), by_chance))
+    return np.asarray(distances / np.maximum(_MAD * linalg.median_of_few(distances), by_chance))
 
 
-def _in_other_order(logarithms: Array, sure: Array) -> Array:
+def _column_order_scores(logarithms: Array, sure: Array) -> Array:
     """Score how clearly a site has some columns with more spread than usual and some with less, (S, d)."""
     found: Array = np.minimum(np.abs(logarithms) / np.log(_SWAPPED), sure)
     both = ((found > 1.0) & (logarithms > 0.0)).any(axis=1) & ((found > 1.0) & (logarithms < 0.0)).any(axis=1)
@@ -181,7 +181,7 @@ def _in_other_order(logarithms: Array, sure: Array) -> Array:
     return scores
 
 
-def _changed_correlations(n: Array, ratio: Array, deviations: Array, block: Array, products: Array) -> Array:
+def _correlation_scores(n: Array, ratio: Array, deviations: Array, block: Array, products: Array) -> Array:
     """Score how far the correlations of each column are from the usual correlations, (S, d).
 
     A reversed sign or swapped columns change correlations, even if means and deviations stay the same. The
@@ -201,17 +201,17 @@ def _changed_correlations(n: Array, ratio: Array, deviations: Array, block: Arra
     heavy = np.maximum(np.sqrt(2.0 * n) * _MAD * np.median(np.abs(np.log(ratio))), 1.0)
     by_chance = heavy * np.sqrt(width / n)
     much = np.maximum(_CHANGED_CORRELATIONS * np.linalg.norm(usual, axis=1), np.finfo(float).tiny)
-    found = np.minimum(off / much, _times(off, by_chance) / _SURE_OF_CORRELATIONS)
+    found = np.minimum(off / much, _relative_distances(off, by_chance) / _SURE_OF_CORRELATIONS)
     extreme = (np.abs(np.log(ratio)) > np.log(1.25)).any(axis=1)
     return np.asarray(np.where(extreme[:, None], 0.0, found))
 
 
-def as_array(sites: Sequence[OutlyingSite]) -> Array:
+def sites_as_array(sites: Sequence[OutlyingSite]) -> Array:
     """Return the sites as an array with one row for each site: its index, kind, column and distance, (m, 4)."""
     return np.array([[one.site, one.kind, one.column, one.times] for one in sites]).reshape(-1, 4)
 
 
-def hints_of(found: Array, keys: Array, names: Sequence[str] | None) -> list[str]:
+def hints_of(outlying: Array, keys: Array, names: Sequence[str] | None) -> list[str]:
     """Return a hint with a remedy for each of the first sites, and a last hint with the number of further sites.
 
     Hints name a site by its key, for example "client 3".
@@ -219,23 +219,23 @@ def hints_of(found: Array, keys: Array, names: Sequence[str] | None) -> list[str
     Parameters
     ----------
     found : ndarray
-        The outlying sites as returned by `as_array`.
+        The outlying sites as returned by `sites_as_array`.
     keys : ndarray
         The keys of all sites.
     names : sequence of str or None
         The names of the columns, or None if columns have no names.
     """
     said = [
-        _sentence(f"client {keys[int(site)]}", OutlyingKind(int(kind)), int(column), times, names)
-        for site, kind, column, times in found[:_NAMED].tolist()
+        _hint_of_site(f"client {keys[int(site)]}", OutlyingKind(int(kind)), int(column), times, names)
+        for site, kind, column, times in outlying[:_NAMED].tolist()
     ]
-    if len(found) > _NAMED:
-        more = len(found) - _NAMED
+    if len(outlying) > _NAMED:
+        more = len(outlying) - _NAMED
         said.append(f"{more} more {'site differs' if more == 1 else 'sites differ'} strongly from most other sites.")
     return said
 
 
-def _sentence(who: str, kind: OutlyingKind, place: int, times: float, names: Sequence[str] | None) -> str:
+def _hint_of_site(who: str, kind: OutlyingKind, place: int, times: float, names: Sequence[str] | None) -> str:
     column = f"column {place if names is None else names[place]}"
     match kind:
         case OutlyingKind.CONSTANT:

@@ -16,10 +16,11 @@ from flower_pca.base import linalg
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, AsksForProduct, Stage, end_if
+from flower_pca.core.stage import Arrays, AsksForProduct, Stage, status_when
 from flower_pca.stages.site_share import with_site_share
 
-# The bound on each column's entry in `_rest` is applied this many times. Each pass uses the sum from the previous pass.
+# The bound on each column's entry in `_trace_outside` is applied this many times. Each pass uses the sum from the
+# previous pass.
 _TIMES: Final = 3
 
 
@@ -62,7 +63,7 @@ class RayleighRitz(AsksForProduct, Stage[RitzState]):
         return replace(state, Y=Y, image=image)
 
     def status(self, state: RitzState) -> Status | None:
-        return end_if(state.Y is not None)
+        return status_when(state.Y is not None)
 
     def finish(self, state: RitzState, model: Model) -> Model:
         assert state.Y is not None
@@ -79,8 +80,8 @@ class RayleighRitz(AsksForProduct, Stage[RitzState]):
         model = with_site_share(model)
         if model.sizes is None:
             return model
-        squares = model.n * (model.sizes / model.frame.divisor) ** 2
-        rest = _rest(squares, Z[:, :k], Y[:, :k])
+        squares = model.n * (model.sizes / model.frame.column_divisors) ** 2
+        rest = _trace_outside(squares, Z[:, :k], Y[:, :k])
         return replace(model, rest=rest)
 
 
@@ -99,7 +100,7 @@ def _unseen_error(Z: Array, values: Array, model: Model) -> Array:
     return np.asarray(np.hypot(rounded, model.mask_noise) + model.shifted + model.noise)
 
 
-def _rest(squares: Array, Z: Array, Y: Array) -> float:
+def _trace_outside(squares: Array, Z: Array, Y: Array) -> float:
     """Return the trace of (I - ZZ')C(I - ZZ'), from the diagonal of C and Y = C Z.
 
     The trace is summed over columns, because the difference of two large traces has no precision if the

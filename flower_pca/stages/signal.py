@@ -60,19 +60,25 @@ from typing import ClassVar, Final
 import numpy as np
 
 from flower_pca.base import labels, linalg
-from flower_pca.base.bits import signs
+from flower_pca.base.bits import random_signs
 from flower_pca.base.errors import OTHER_SERVER, DataError, ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
-from flower_pca.core.algorithm import scaled_up
-from flower_pca.core.kinds import BLOCK, ROWS, Ask, Kind, Part, index
+from flower_pca.core.algorithm import scale_up_to_all_rows
+from flower_pca.core.kinds import BLOCK, ROWS, ArrayRule, Kind, Part, index_rule
 from flower_pca.core.model import Model
-from flower_pca.core.stage import KEY, Arrays, Stage, end_if
+from flower_pca.core.stage import KEY, Arrays, Stage, status_when
 from flower_pca.names.levels import source_of
 from flower_pca.rows.local import LocalData
-from flower_pca.stages.factors import Known, Span, Whole, restoring_factors, weighed_basis
-from flower_pca.stages.lanczos import Lanczos, join
+from flower_pca.stages.factors import (
+    CovarianceOnSpan,
+    CovarianceSource,
+    WholeCovariance,
+    restoring_factors,
+    weighted_basis,
+)
+from flower_pca.stages.lanczos import BatchedLanczos, ritz_of_both
 
 SIGNAL: Final = "signal"  # the value of n_components that requests this stage
 THRESHOLDS: Final = "noise_thresholds"  # the key of the thresholds in the model, as sums of squares
@@ -142,7 +148,7 @@ class SignalState:
     values: Array | None = None
     V: Array | None = None
     seed: int = 0
-    search: Lanczos | None = None
+    search: BatchedLanczos | None = None
     diagonal: Array | None = None
     CV: Array | None = None
 
@@ -163,11 +169,11 @@ class Signal(Stage[SignalState]):
     """
 
     name: ClassVar[str] = SIGNAL
-    asks: ClassVar[Mapping[str, Ask]] = {
+    asks: ClassVar[Mapping[str, ArrayRule]] = {
         "weights": BLOCK,
         "W": BLOCK,
-        "first": index(_MOST_RANKS),
-        "draws": index(_MOST_DRAWS, least=1),
+        "first": index_rule(_MOST_RANKS),
+        "draws": index_rule(_MOST_DRAWS, least=1),
         "Z": BLOCK,
     }
     by_row: ClassVar[bool] = True
@@ -175,11 +181,11 @@ class Signal(Stage[SignalState]):
 
     def start(self, model: Model) -> SignalState:
         d, none = model.d, np.empty((model.d, 0))
-        sources, _ = _sources(model.feature_names, d)
+        sources, _ = _sign_indices(model.feature_names, d)
         found = THRESHOLDS in model.left
         weights = np.ones((d, 1))
         state = SignalState(model.n, sources, weights, none, found=found, seed=model.seed)
-        if (DRAWS + 1) * _pairs(d) <= MOST:
+        if (DRAWS + 1) * _count_of_pairs(d) <= MOST:
             return state
         if not _block_width(d, _RANKS):
             most = MOST // _number_of_tables(_RANKS)
@@ -188,7 +194,7 @@ class Signal(Stage[SignalState]):
                 "Name a number of components, or a share of the variance.",
                 setting="n_components",
             )
-        return _searching(state)
+        return _begin_search(state)
 
     def broadcast(self, state: SignalState) -> Arrays:
         numbers = {"first": np.array(state.first), "draws": np.array(DRAWS)}
@@ -196,7 +202,7 @@ class Signal(Stage[SignalState]):
         if state.search is None:
             return message
         # The factors that restore the noise apply to both sides of a table: to the right side here, and to the left
-        # side in `_search`.
+        # side in `_continue_search`.
         blocks = state.search.block * _noise_factors(state)
         return {**message, "Z": np.hstack(list(blocks))}
 
@@ -207,17 +213,17 @@ class Signal(Stage[SignalState]):
             products = Part(arrays["Z"].shape, FLIPPED_PRODUCT, of="Z")
             return {"products": products, "squares": Part((ranks, d), FLIPPED_SQUARES), "n": ROWS}
         tables = ranks * int(arrays["draws"]) + int(arrays["first"] == 0)
-        return {"tables": Part((tables, _pairs(d)), FLIPPED), "n": ROWS}
+        return {"tables": Part((tables, _count_of_pairs(d)), FLIPPED), "n": ROWS}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        bases = _bases(arrays, data.d)
+        bases = _bases_of_message(arrays, data.d)
         if "Z" in arrays:
-            return _products(arrays, bases, data, memory)
+            return _products_of_tables(arrays, bases, data, memory)
         draws = int(arrays["draws"])
         known = int(arrays["first"] != 0)  # Only the first message asks for the unflipped rows.
         sums = np.zeros((1 - known + len(bases) * draws, data.d, data.d))
-        for table, F in _flips(bases, draws, data, key=memory[KEY].tobytes()):
+        for table, F in _flipped_blocks(bases, draws, data, key=memory[KEY].tobytes()):
             if table >= known:
                 sums[table - known] += F.T @ F
         tables = sums[:, *np.triu_indices(data.d)]
@@ -226,22 +232,22 @@ class Signal(Stage[SignalState]):
     def server(self, state: SignalState, total: Arrays, answered: frozenset[int]) -> SignalState:
         state = replace(state, messages=state.messages + 1)
         if state.search is not None:
-            return _search(state, state.search, total)
-        tables = scaled_up(total, "tables", state.n)
+            return _continue_search(state, state.search, total)
+        tables = scale_up_to_all_rows(total, "tables", state.n)
         if state.values is None:
-            C = _symmetric(tables[0], len(state.weights))
+            C = _unpack_symmetric(tables[0], len(state.weights))
             values, V = linalg.eigh_descending(C)
             state = replace(state, C=C, values=values, V=V)
             tables = tables[1:]
 
-        def noise(j: int, weights: Array, W: Array) -> _Noise:
+        def noise(j: int, weights: Array, W: Array) -> _NoiseThreshold:
             own = tables[j * DRAWS : (j + 1) * DRAWS]
-            return _Noise.of_tables(own, weights, W, state)
+            return _NoiseThreshold.from_tables(own, weights, W, state)
 
-        return _with_next_message(_count(state, noise))
+        return _with_next_message(_count_components(state, noise))
 
     def status(self, state: SignalState) -> Status | None:
-        return end_if(state.found)
+        return status_when(state.found)
 
     def finish(self, state: SignalState, model: Model) -> Model:
         if state.values is None:  # The number of components was found before the set of clients changed.
@@ -249,7 +255,7 @@ class Signal(Stage[SignalState]):
         assert state.V is not None
         assert state.thresholds is not None
         k, ddof = state.counted, max(model.n - 1, 1)
-        said = _sentence(state.values / ddof, state.thresholds / ddof, k)
+        said = _sentence_on_count(state.values / ddof, state.thresholds / ddof, k)
         if not k:
             raise DataError(
                 f"No component stands out from noise: {said}. For example, use "
@@ -257,7 +263,7 @@ class Signal(Stage[SignalState]):
             )
         wide = model.columns.shape[1]  # the width of a basis for one component
         V = np.ascontiguousarray(state.V[:, : k + wide - 1])
-        Y = _covariance(state).product(V)
+        Y = _known_covariance(state).product(V)
         values = state.values[: V.shape[1]]
         # After a search, the values beyond the counted components belong to other vectors than V.
         if state.CV is not None:
@@ -269,7 +275,7 @@ class Signal(Stage[SignalState]):
         return replace(model, n_components=k, basis=V, product=Y, residuals=residuals, left=left, decisions=decisions)
 
 
-def _sources(names: Sequence[str] | None, d: int) -> tuple[Array, int]:
+def _sign_indices(names: Sequence[str] | None, d: int) -> tuple[Array, int]:
     """Return the index of the sign that each column uses, and the number of signs.
 
     Columns made from one text column use the same sign. Each row has a 1 in only one of these columns, and
@@ -282,14 +288,14 @@ def _sources(names: Sequence[str] | None, d: int) -> tuple[Array, int]:
     return np.array([place[word] for word in words]), len(place)
 
 
-def _flips(
+def _flipped_blocks(
     bases: Sequence[tuple[Array, Array]], draws: int, data: LocalData, *, key: bytes
 ) -> Iterator[tuple[int, Array]]:
     """Yield pairs of a table's index and a block of its rows.
 
     The rows of table 0 are unchanged. One more table follows for every draw of each rank, with flipped rows.
     """
-    sources, width = _sources(data.names, data.d)
+    sources, width = _sign_indices(data.names, data.d)
     for number, block in enumerate(data.dense()):
         X = np.asarray(block, dtype=np.float64)
         yield 0, X
@@ -297,22 +303,22 @@ def _flips(
             E = X * weights
             E -= (E @ W) @ W.T
             for draw in range(j * draws, (j + 1) * draws):
-                drawn = signs(key + f"{number} {draw}".encode(), (len(E), width))
+                drawn = random_signs(key + f"{number} {draw}".encode(), (len(E), width))
                 yield 1 + draw, E * (drawn if width == data.d else drawn[:, sources])
 
 
-def _pairs(d: int) -> int:
+def _count_of_pairs(d: int) -> int:
     return d * (d + 1) // 2
 
 
-def _symmetric(vector: Array, d: int) -> Array:
+def _unpack_symmetric(vector: Array, d: int) -> Array:
     """Return the symmetric matrix whose upper triangle has the entries of `vector`."""
     C = np.zeros((d, d))
     C[np.triu_indices(d)] = vector
     return C + np.triu(C, 1).T
 
 
-def _bases(arrays: Arrays, d: int) -> list[tuple[Array, Array]]:
+def _bases_of_message(arrays: Arrays, d: int) -> list[tuple[Array, Array]]:
     """Return the weights of the columns and the directions to remove, for each rank in the message.
 
     Raise ProtocolError if their shapes do not fit the ranks and the number d of columns.
@@ -331,19 +337,19 @@ def _bases(arrays: Arrays, d: int) -> list[tuple[Array, Array]]:
     return [(weights[:, j], W[:, place]) for j, place in enumerate(places)]
 
 
-def _bases_of(state: SignalState) -> list[tuple[Array, Array]]:
+def _bases_of_state(state: SignalState) -> list[tuple[Array, Array]]:
     """Return the weights and directions of the pending message."""
     message = {"weights": state.weights, "W": state.W, "first": np.array(state.first)}
-    return _bases(message, len(state.weights))
+    return _bases_of_message(message, len(state.weights))
 
 
-def _count(state: SignalState, noise_of: Callable[[int, Array, Array], _Noise]) -> SignalState:
+def _count_components(state: SignalState, noise_of: Callable[[int, Array, Array], _NoiseThreshold]) -> SignalState:
     """Return the state with the number of components above noise, from the flipped tables for the message's ranks."""
     assert state.values is not None
     k, short, values = state.counted, state.short, state.values
     nothing = len(state.weights) * _ROUNDED * float(values[0])
     before = np.empty(0) if state.thresholds is None else state.thresholds
-    for j, (weights, W) in enumerate(_bases_of(state)):
+    for j, (weights, W) in enumerate(_bases_of_state(state)):
         rank = state.first + j
         if rank < k + bool(short):  # The component already counts.
             continue
@@ -351,8 +357,8 @@ def _count(state: SignalState, noise_of: Callable[[int, Array, Array], _Noise]) 
         if short:
             assert state.V is not None
             itself = np.column_stack([W[:, -1], state.V[:, k]])
-            own = max(noise.without(rank, len(W)), _OF_ONE_ROW * state.longest, nothing)
-            if _alone(itself, state.sources) or state.search is not None:
+            own = max(noise.threshold_without(rank, len(W)), _OF_ONE_ROW * state.longest, nothing)
+            if _has_lone_column(itself, state.sources) or state.search is not None:
                 own = np.inf
             if values[k] <= own:
                 return replace(state, counted=k, thresholds=np.append(before[:k], short), found=True)
@@ -368,7 +374,7 @@ def _count(state: SignalState, noise_of: Callable[[int, Array, Array], _Noise]) 
 
 
 @dataclass(frozen=True)
-class _Noise:
+class _NoiseThreshold:
     """The largest eigenvalues to expect from noise alone, and the `threshold` that follows from them.
 
     `edge` is the mean largest eigenvalue, divided by the mean of all eigenvalues. `longest` is a bound
@@ -380,29 +386,29 @@ class _Noise:
     longest: float = 0.0
 
     @classmethod
-    def of_tables(cls, tables: Array, weights: Array, W: Array, state: SignalState) -> _Noise:
+    def from_tables(cls, tables: Array, weights: Array, W: Array, state: SignalState) -> _NoiseThreshold:
         """Return the noise, computed from flipped tables without the directions W."""
         d, rank = W.shape
         assert state.C is not None
         back = restoring_factors(weights, W)
-        whole = [_symmetric(table, d) * np.outer(back, back) for table in tables]
+        whole = [_unpack_symmetric(table, d) * np.outer(back, back) for table in tables]
         largest = np.array([linalg.eigh_leading(table, 1)[0][0] for table in whole])
         trace = float(np.mean([np.trace(table) for table in whole]))
-        noise = cls.of(largest, trace / d, rank, state.n)
+        noise = cls.from_eigenvalues(largest, trace / d, rank, state.n)
         without = np.eye(d) - W @ W.T
         C = without @ (state.C * np.outer(weights, weights)) @ without
         excess = max(_inequality_of_lengths(tables, C, state) - 1.0, 0.0)
         return replace(noise, longest=trace * float(np.sqrt(excess / state.n)))
 
     @classmethod
-    def of(cls, largest: Array, usual: float, rank: int, n: int) -> _Noise:
+    def from_eigenvalues(cls, largest: Array, usual: float, rank: int, n: int) -> _NoiseThreshold:
         """Return the noise, from the largest eigenvalues of flipped tables and the mean `usual` of all eigenvalues."""
         mean = float(np.mean(largest))
         level = mean + DEVIATIONS * float(np.std(largest, ddof=1))
         edge = mean / max(usual, np.finfo(np.float64).tiny)
         return cls(level * n / max(n - 1 - rank, 1), edge)
 
-    def without(self, rank: int, d: int) -> float:
+    def threshold_without(self, rank: int, d: int) -> float:
         """Return the threshold of the second test of direction number `rank`.
 
         This threshold uses flipped tables from which this direction, too, was removed.
@@ -428,7 +434,7 @@ def _inequality_of_lengths(tables: Array, C: Array, state: SignalState) -> float
     return state.n * found / expected
 
 
-def _alone(directions: Array, sources: Array) -> bool:
+def _has_lone_column(directions: Array, sources: Array) -> bool:
     """Return whether one of the directions has most of its squares in one column or one text column.
 
     `sources` groups the columns made from one text column.
@@ -450,28 +456,28 @@ def _with_next_message(state: SignalState) -> SignalState:
         return replace(state, thresholds=thresholds, found=True)
     if first >= most:  # No directions are left for noise.
         return replace(state, counted=max(most, 1), found=True)
-    room = max(1, ROOM // (DRAWS * _pairs(d))) if state.search is None else _RANKS
+    room = max(1, ROOM // (DRAWS * _count_of_pairs(d))) if state.search is None else _RANKS
     ranks = range(first, first + min(room, most - first))
-    C = _covariance(state)
-    made = [weighed_basis(C, rank) for rank in ranks]
+    C = _known_covariance(state)
+    made = [weighted_basis(C, rank) for rank in ranks]
     weights, W = (np.column_stack([pair[side] for pair in made]) for side in (0, 1))
     state = replace(state, first=first, weights=weights, W=np.ascontiguousarray(W))
     if state.search is None:
         return state
-    return _searching(state)
+    return _begin_search(state)
 
 
-def _covariance(state: SignalState) -> Known:
+def _known_covariance(state: SignalState) -> CovarianceSource:
     """Return the known part of C: all of it, or Ritz vectors and their products."""
     if state.C is not None:
-        return Whole(state.C)
+        return WholeCovariance(state.C)
     assert state.V is not None
     assert state.CV is not None
     assert state.diagonal is not None
-    return Span(state.V, state.CV, state.diagonal)
+    return CovarianceOnSpan(state.V, state.CV, state.diagonal)
 
 
-def _sentence(variances: Array, thresholds: Array, k: int) -> str:
+def _sentence_on_count(variances: Array, thresholds: Array, k: int) -> str:
     """Return a text with the number of components that count, and the reason why the next component does not."""
     following = f"{np.append(variances, 0.0)[k]:.3g}"
     noise = f"{np.append(thresholds, np.inf)[k]:.3g}"
@@ -507,64 +513,64 @@ def _number_of_messages(d: int, width: int) -> int:
     return 1 + max(1, int(np.ceil(steps)))
 
 
-def _searching(state: SignalState) -> SignalState:
+def _begin_search(state: SignalState) -> SignalState:
     """Return the state at the start of a search by products about the current ranks."""
     d, ranks = state.weights.shape
     away = np.empty((d, 0)) if state.V is None else state.V[:, : state.counted]
     seed = state.seed + state.messages + 1
-    return replace(state, search=Lanczos.begin(_number_of_tables(ranks), _block_width(d, ranks), away, seed))
+    return replace(state, search=BatchedLanczos.begin(_number_of_tables(ranks), _block_width(d, ranks), away, seed))
 
 
 def _noise_factors(state: SignalState) -> Array:
     """Return the factors that restore the noise of each table, (tables, d, 1). They are 1 for the unflipped rows."""
-    backs = [restoring_factors(*pair) for pair in _bases_of(state)]
+    backs = [restoring_factors(*pair) for pair in _bases_of_state(state)]
     ones = np.ones(len(state.weights))
     repeated = np.repeat(backs, DRAWS, axis=0)
     return np.stack([ones, *repeated])[:, :, None]
 
 
-def _search(state: SignalState, search: Lanczos, total: Arrays) -> SignalState:
+def _continue_search(state: SignalState, search: BatchedLanczos, total: Arrays) -> SignalState:
     """Return the state after an answer by products: the search continues, or its components are counted."""
-    products = scaled_up(total, "products", state.n)
+    products = scale_up_to_all_rows(total, "products", state.n)
     back, d = _noise_factors(state), len(products)
     by_table = products.reshape(d, len(back), search.width).transpose(1, 0, 2)
     rounds = search.Q.shape[2] // search.width
     more = rounds < _number_of_messages(d, search.width)
-    search = search.take(by_table * back, more=more)
+    search = search.with_products(by_table * back, more=more)
     if more:
         return replace(state, search=search)
-    squares, found = scaled_up(total, "squares", state.n), search.values()
+    squares, found = scale_up_to_all_rows(total, "squares", state.n), search.ritz_values()
     state = _with_search(replace(state, search=search), search, squares, found[0])
     largest = found[1:, 0].reshape(-1, DRAWS)
 
-    def noise(j: int, weights: Array, W: Array) -> _Noise:
+    def noise(j: int, weights: Array, W: Array) -> _NoiseThreshold:
         usual = float(squares[j] @ restoring_factors(weights, W) ** 2) / d
-        return _Noise.of(largest[j], usual, W.shape[1], state.n)
+        return _NoiseThreshold.from_eigenvalues(largest[j], usual, W.shape[1], state.n)
 
-    return _with_next_message(_count(state, noise))
+    return _with_next_message(_count_components(state, noise))
 
 
-def _with_search(state: SignalState, search: Lanczos, squares: Array, beside: Array) -> SignalState:
+def _with_search(state: SignalState, search: BatchedLanczos, squares: Array, other_values: Array) -> SignalState:
     """Return the state with the new information about C. `beside` holds the eigenvalues without counted components."""
     if state.V is None or state.CV is None:
         values, V, CV, _ = linalg.rayleigh_ritz(search.Q[0], search.Y[0])
         # The last values are dropped, but their vectors are kept for the directions of the next ranks.
         return replace(state, values=values[:-_RANKS], V=V, CV=CV, diagonal=squares[0])
     block, image = search.Q[0], search.Y[0]
-    values, V, CV = join(state.V, state.CV, block, image)
-    joined = np.append(values[: state.counted], beside)
+    values, V, CV = ritz_of_both(state.V, state.CV, block, image)
+    joined = np.append(values[: state.counted], other_values)
     values = joined[: V.shape[1] - _RANKS]
     return replace(state, values=values, V=V, CV=CV)
 
 
-def _products(
+def _products_of_tables(
     arrays: Arrays, bases: list[tuple[Array, Array]], data: LocalData, memory: Arrays
 ) -> tuple[Arrays, Arrays]:
     """Return a client's products of all tables with their blocks, and the memory with the key of the tables' flips.
 
     Raise ProtocolError if the columns of Z cannot be divided equally among the tables.
     """
-    memory = _with_signs(arrays, memory)
+    memory = _memory_with_key(arrays, memory)
     key, draws = memory[_SIGNS].tobytes(), int(arrays["draws"])
     tables = 1 + len(bases) * draws
     Z = arrays["Z"].astype(np.float64)
@@ -576,7 +582,7 @@ def _products(
     blocks = np.split(Z, tables, axis=1)
     products = [np.zeros(block.shape) for block in blocks]
     squares = np.zeros((len(bases), data.d))
-    for table, F in _flips(bases, draws, data, key=key):
+    for table, F in _flipped_blocks(bases, draws, data, key=key):
         products[table] += F.T @ (F @ blocks[table])
         rank, draw = divmod(table - 1, draws)
         if table and not draw:  # Squares do not depend on the signs, so one draw is enough.
@@ -584,7 +590,7 @@ def _products(
     return {"products": np.hstack(products), "squares": squares, "n": np.array(data.n)}, memory
 
 
-def _with_signs(arrays: Arrays, memory: Arrays) -> Arrays:
+def _memory_with_key(arrays: Arrays, memory: Arrays) -> Arrays:
     """Return the memory with the key of the flips for the tables of this message.
 
     If the memory already has a key for the same tables, this key stays. Otherwise, the key of this message is

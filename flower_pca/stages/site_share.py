@@ -80,7 +80,7 @@ def number_of_sites(model: Model) -> int:
     return len(model.sites[SITE_ROWS])
 
 
-def groups(names: Iterable[str]) -> dict[str, list[int]]:
+def positions_by_name(names: Iterable[str]) -> dict[str, list[int]]:
     """Return the positions of columns by their names in a result. Columns made from one text column share a name."""
     found: dict[str, list[int]] = {}
     for place, name in enumerate(name for name in names if name != SITE):
@@ -93,18 +93,18 @@ def names_of_shares(explain: Iterable[str], count: int) -> tuple[str, ...]:
 
     The share of the site is missing if each site's own means were subtracted.
     """
-    named = tuple(groups(explain))
-    every = labels.series(list(named))
+    named = tuple(positions_by_name(explain))
+    every = labels.join_with_and(list(named))
     return (*named, *([every] if len(named) > 1 else []), f"{BEYOND}{every}")[:count]
 
 
-def single_names(names: Iterable[str]) -> tuple[str, ...]:
+def names_of_single_shares(names: Iterable[str]) -> tuple[str, ...]:
     """Return the names of shares of single columns, without the share of all columns and the share of the site."""
     columns = tuple(name for name in names if not name.startswith(BEYOND))
     return columns[:-1] if len(columns) > 1 else columns
 
 
-def beyond_chance(share: Array, sites: int, rows: int) -> Array:
+def exceeds_chance(share: Array, sites: int, rows: int) -> Array:
     """Return a boolean mask of the components with site differences that exceed chance and are large, (k,).
 
     If all sites have Gaussian rows of the same distribution, a random rotation of the rows does not change
@@ -135,11 +135,11 @@ def hints_of_sites(share: Array | None, sites: int | None, rows: int, scale: str
     """
     if share is None or sites is None:
         return []
-    far = np.flatnonzero(beyond_chance(share, sites, rows))
+    far = np.flatnonzero(exceeds_chance(share, sites, rows))
     if not len(far):
         return []
-    which = labels.series([str(j + 1) for j in far])
-    shares = labels.series([f"{share[j]:.0%}" for j in far])
+    which = labels.join_with_and([str(j + 1) for j in far])
+    shares = labels.join_with_and([f"{share[j]:.0%}" for j in far])
     components, them = ("Component", "it") if len(far) == 1 else ("Components", "them")
     verb = "differs" if len(far) == 1 else "differ"
     chance = (sites - 1) / (rows - 1)

@@ -48,9 +48,9 @@ from flower_pca.base import labels, linalg
 from flower_pca.base.errors import OTHER_CLIENT, OTHER_SERVER, ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import BLOCK, COUNT, MATRIX, ROWS, VALUES, VECTOR, Ask, Kind, Part, number
+from flower_pca.core.kinds import BLOCK, COUNT, MATRIX, ROWS, VALUES, VECTOR, ArrayRule, Kind, Part, number_rule
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Stage, end_if
+from flower_pca.core.stage import Arrays, Stage, status_when
 from flower_pca.rows.local import LocalData
 
 ERRORS: Final = Kind(
@@ -81,7 +81,7 @@ _NEGLIGIBLE: Final = 1e-9
 
 
 @dataclass(frozen=True)
-class ErrorsState:
+class StandardErrorsState:
     """The server's directions with their eigenvalues and, after the message, the sums over rows and sites.
 
     `following` is the mean of the other eigenvalues. `share` is the weight of one row in the scale, or
@@ -106,7 +106,7 @@ class ErrorsState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Errors(Stage[ErrorsState]):
+class StandardErrors(Stage[StandardErrorsState]):
     """A stage that sums squares of the first-order changes of loadings and variances by rows and by sites.
 
     Clients square the influence of single rows, so nodes serve this stage only if their rules name it.
@@ -115,18 +115,18 @@ class Errors(Stage[ErrorsState]):
     """
 
     name: ClassVar[str] = "standard_errors"
-    asks: ClassVar[Mapping[str, Ask]] = {
+    asks: ClassVar[Mapping[str, ArrayRule]] = {
         "W": BLOCK,
         "gaps": MATRIX,
         "middles": MATRIX,
         "sizes": VALUES,
-        "share": number(0.0, 1.0),
-        "each": number(0.0, 1.0),
+        "share": number_rule(0.0, 1.0),
+        "each": number_rule(0.0, 1.0),
         "roots": VECTOR,
     }
     by_row: ClassVar[bool] = True
 
-    def start(self, model: Model) -> ErrorsState:
+    def start(self, model: Model) -> StandardErrorsState:
         if model.covariance is None:
             assert model.values is not None
             values, W = model.values, model.columns
@@ -138,10 +138,10 @@ class Errors(Stage[ErrorsState]):
         mean = left / max(model.d - len(values), 1)
         # Ritz values are below eigenvalues, so the mean of the rest may exceed the last Ritz value.
         following = min(mean, float(values[-1]))
-        share, each = (1.0 / model.n, 0.0) if _scale_counts(model) else (0.0, 1.0 / model.n)
-        return ErrorsState(W, values, following, model.k, share, each, _roots(model))
+        share, each = (1.0 / model.n, 0.0) if _scale_adds_error(model) else (0.0, 1.0 / model.n)
+        return StandardErrorsState(W, values, following, model.k, share, each, _column_divisors(model))
 
-    def broadcast(self, state: ErrorsState) -> Arrays:
+    def broadcast(self, state: StandardErrorsState) -> Arrays:
         k, values = state.k, state.values
         least = _TIED * float(values[0]) or 1.0
         own = values[:k, None]
@@ -172,7 +172,7 @@ class Errors(Stage[ErrorsState]):
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        _check(arrays, data.d)
+        _require_shapes(arrays, data.d)
         sums, squares = _influence_sums(arrays, data)
         up = {"n": np.array(data.n), "sites": np.array(1), **squares}
         for within, between in zip(_WITHIN, _BETWEEN, strict=True):
@@ -182,16 +182,16 @@ class Errors(Stage[ErrorsState]):
                 up[within] = spread * (data.n / (data.n - 1))
         return up, memory
 
-    def bounds(self, state: ErrorsState, model: Model) -> Mapping[str, Array | float]:
+    def bounds(self, state: StandardErrorsState, model: Model) -> Mapping[str, Array | float]:
         # The sums have no useful bound, because the changes are divided by gaps between eigenvalues.
         usual = super().bounds(state, model)
         return {**usual, "sites": 1.0, **dict.fromkeys((*_WITHIN, *_BETWEEN), 0.0)}
 
-    def inspect(self, state: ErrorsState, reply: Arrays) -> None:
+    def inspect(self, state: StandardErrorsState, reply: Arrays) -> None:
         if any((reply[name] < 0.0).any() for name in (*_WITHIN, *_BETWEEN)):
             raise ProtocolError(f"An answer has negative sums of squares. {OTHER_CLIENT}")
 
-    def server(self, state: ErrorsState, total: Arrays, answered: frozenset[int]) -> ErrorsState:
+    def server(self, state: StandardErrorsState, total: Arrays, answered: frozenset[int]) -> StandardErrorsState:
         names = (*_WITHIN, *_BETWEEN)
         sums = {name: np.maximum(total[name], 0.0) for name in names}
         return replace(
@@ -204,10 +204,10 @@ class Errors(Stage[ErrorsState]):
             site_variances=sums["site_variances"],
         )
 
-    def status(self, state: ErrorsState) -> Status | None:
-        return end_if(state.loadings is not None)
+    def status(self, state: StandardErrorsState) -> Status | None:
+        return status_when(state.loadings is not None)
 
-    def finish(self, state: ErrorsState, model: Model) -> Model:
+    def finish(self, state: StandardErrorsState, model: Model) -> Model:
         assert state.loadings is not None
         assert state.variances is not None
         assert state.site_loadings is not None
@@ -227,26 +227,26 @@ class Errors(Stage[ErrorsState]):
         said += _warnings_of_size(state, model)
         # With a single site, there are no errors by site, so the last keys are not used.
         left = {**model.left, **dict(zip(LEFT, found, strict=False))}
-        decisions = {**model.decisions, "standard_errors": _meaning(state, model)}
+        decisions = {**model.decisions, "standard_errors": _text_on_errors(state, model)}
         status = model.status and replace(model.status, words="; ".join([model.status.words, *said]))
         return replace(model, left=left, decisions=decisions, status=status)
 
 
-def _scale_counts(model: Model) -> bool:
+def _scale_adds_error(model: Model) -> bool:
     """Return whether the scale is the deviation of the same rows, so that it adds to the errors."""
     return model.scale == "std" and model.center
 
 
-def _roots(model: Model) -> Array | None:
+def _column_divisors(model: Model) -> Array | None:
     """Return the divisors of columns made from text columns and 0 for other columns, or None if they are not needed."""
-    if not (model.shared and _scale_counts(model)):
+    if not (model.shared and _scale_adds_error(model)):
         return None
     assert model.frame.scale is not None
     by_share = [name in model.shared for name in model.feature_names or ()]
     return np.where(by_share, model.frame.scale, 0.0)
 
 
-def _check(arrays: Arrays, d: int) -> None:
+def _require_shapes(arrays: Arrays, d: int) -> None:
     """Raise ProtocolError for arrays of wrong shapes, which numpy might broadcast over the rows."""
     W, gaps, middles, sizes = (arrays[name] for name in ("W", "gaps", "middles", "sizes"))
     k, p = len(gaps), W.shape[1]
@@ -276,11 +276,11 @@ def _influence_sums(arrays: Arrays, data: LocalData) -> tuple[Arrays, Arrays]:
     inverse = np.divide(1.0, sizes, out=np.zeros(len(sizes)), where=sizes > 0.0)
     for block in data.dense():
         X = np.asarray(block, dtype=np.float64)
-        T, D = X @ W, _moved_scales(X, arrays)
+        T, D = X @ W, _changes_of_scales(X, arrays)
         for j, (gaps, middles) in enumerate(zip(arrays["gaps"], arrays["middles"], strict=True)):
-            moved = T[:, j : j + 1] * _scaled_along(X, W, gaps)
+            moved = T[:, j : j + 1] * _scale_along_columns(X, W, gaps)
             if share:
-                moved -= share * _scaled_along(D * W[:, j], W, middles)
+                moved -= share * _scale_along_columns(D * W[:, j], W, middles)
             sums["loadings"][:, j] += moved.sum(axis=0)
             squares["loadings"][:, j] += np.sum(moved**2, axis=0)
         of_scores = T[:, : len(sizes)] ** 2 * inverse
@@ -290,7 +290,7 @@ def _influence_sums(arrays: Arrays, data: LocalData) -> tuple[Arrays, Arrays]:
     return sums, squares
 
 
-def _moved_scales(X: Array, arrays: Arrays) -> Array:
+def _changes_of_scales(X: Array, arrays: Arrays) -> Array:
     """Return the relative changes of the squared scales by each row, up to a constant factor."""
     D = X**2
     if "roots" in arrays:
@@ -300,13 +300,13 @@ def _moved_scales(X: Array, arrays: Arrays) -> Array:
     return np.asarray(D)
 
 
-def _scaled_along(X: Array, W: Array, factors: Array) -> Array:
+def _scale_along_columns(X: Array, W: Array, factors: Array) -> Array:
     """Return rows multiplied by factor l along column l of W, and by the last factor outside the span of W."""
     along = X @ W * (factors[:-1] - factors[-1])
     return np.asarray(factors[-1] * X + along @ W.T)
 
 
-def _meaning(state: ErrorsState, model: Model) -> str:
+def _text_on_errors(state: StandardErrorsState, model: Model) -> str:
     """Return a text about what the errors describe and what they ignore."""
     said = ["errors by row are for a run with new rows of the same sites, errors by site for a run with other sites"]
     others = model.d - len(state.values)
@@ -319,7 +319,7 @@ def _meaning(state: ErrorsState, model: Model) -> str:
     return "; ".join(said)
 
 
-def _warnings_of_size(state: ErrorsState, model: Model) -> list[str]:
+def _warnings_of_size(state: StandardErrorsState, model: Model) -> list[str]:
     """Return warnings that the errors are too small, if rows are few or have heavy tails."""
     assert state.variances is not None
     said = []
@@ -336,7 +336,7 @@ def _warnings_of_size(state: ErrorsState, model: Model) -> list[str]:
     kurtosis = 1.0 + state.rows * state.variances[: state.k]
     usual = max(_USUAL_KURTOSIS, 3.0 + 3.0 * float(np.sqrt(24.0 / state.rows)))
     if len(heavy := np.flatnonzero(kurtosis > usual)):
-        named = f"{labels.noun(len(heavy), 'component')} {', '.join(str(j + 1) for j in heavy)}"
+        named = f"{labels.pluralize(len(heavy), 'component')} {', '.join(str(j + 1) for j in heavy)}"
         of = ", ".join(f"{kurtosis[j]:.2g}" for j in heavy)
         said.append(
             f"standard errors are too small, because scores along {named} have heavy tails (kurtosis {of}, but normal "

@@ -24,14 +24,22 @@ from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import OTHER_CLIENT, OTHER_SERVER, DataError, ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import COUNT, FLAG, ROWS, VECTOR, Ask, Kind, Part
+from flower_pca.core.kinds import COUNT, FLAG, ROWS, VECTOR, ArrayRule, Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.stage import MOST_ROWS, Arrays, Stage, end_if
+from flower_pca.core.stage import MOST_ROWS, Arrays, Stage, status_when
 from flower_pca.layers.noise import ClippedRows, noise_share
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.stages import opening
-from flower_pca.stages.opening import Opening, OpeningState, block_of, block_or_drawn, eps_of, precision_of, shape_of
+from flower_pca.stages.opening import (
+    Opening,
+    OpeningState,
+    block_of_message,
+    block_or_drawn,
+    lowest_precision,
+    precision_flags,
+    shapes_of_block,
+)
 
 
 @dataclass(frozen=True)
@@ -44,7 +52,7 @@ class PrivateOpeningState:
     moments: Array | None = None
     clients: int = 0
 
-    def divide(self, among: int) -> PrivateOpeningState:
+    def divide_noise(self, among: int) -> PrivateOpeningState:
         """Return the state for a sum whose noise is shared by `among` clients."""
         return replace(self, among=among)
 
@@ -63,7 +71,7 @@ class PrivateOpening(Stage[PrivateOpeningState]):
     """
 
     name: ClassVar[str] = "private_opening"
-    asks: ClassVar[Mapping[str, Ask]] = {"sums": FLAG, "columns": FLAG}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {"sums": FLAG, "columns": FLAG}
     by_row: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
 
@@ -117,7 +125,7 @@ class PrivateOpening(Stage[PrivateOpeningState]):
         return replace(state, moments=total["moments"], clients=int(total["n"]))
 
     def status(self, state: PrivateOpeningState) -> Status | None:
-        return end_if(state.moments is not None)
+        return status_when(state.moments is not None)
 
     def finish(self, state: PrivateOpeningState, model: Model) -> Model:
         assert state.moments is not None
@@ -126,7 +134,7 @@ class PrivateOpening(Stage[PrivateOpeningState]):
         v = state.moments / unit
         deviation = noise_share(self.noise, state.among) * np.sqrt(state.clients) / unit
         d = (len(v) - 1) // (2 if state.sums and state.columns else 1) - (1 if state.sums and not state.columns else 0)
-        checks.at_most(model.n_components, d, d)
+        checks.components_available(model.n_components, d, d)
         n = int(np.round(v[0]))
         if n < 2:
             raise DataError(
@@ -145,7 +153,7 @@ class PrivateOpening(Stage[PrivateOpeningState]):
         if model.basis is not None:
             basis = linalg.orth(model.basis[:, : self.width] * (1.0 if scale is None else scale[:, None]))
         frame = Frame(mean if model.center else None, scale)
-        moved = np.full(d, frame.centre / frame.divisor)
+        moved = np.full(d, frame.column_centers / frame.column_divisors)
         if model.public.scale is not None:
             frame = _in_original_units(model.public, mean)
         trace = max(float(squares.sum() - n * moved @ moved), 0.0)
@@ -203,7 +211,7 @@ class SummedOpening(Stage[SummedState]):
     """
 
     name: ClassVar[str] = "summed_opening"
-    asks: ClassVar[Mapping[str, Ask]] = {**Opening.asks, "reference": VECTOR}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {**Opening.asks, "reference": VECTOR}
 
     width: int
 
@@ -213,7 +221,7 @@ class SummedOpening(Stage[SummedState]):
     def broadcast(self, state: SummedState) -> Arrays:
         if state.reference is None:
             return {"gaps": np.array(True)} if state.gaps else {}
-        return {"reference": state.reference, **Opening(width=self.width).broadcast(opening_of(state))}
+        return {"reference": state.reference, **Opening(width=self.width).broadcast(as_opening_state(state))}
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
@@ -224,29 +232,29 @@ class SummedOpening(Stage[SummedState]):
         if "gaps" in arrays:
             both["count"] = Part((d,), Kind.COUNT)
         if "reference" in arrays:
-            both["product"] = Part(shape_of(arrays, d), Kind.LOCAL_PRODUCT)
+            both["product"] = Part(shapes_of_block(arrays, d), Kind.LOCAL_PRODUCT)
         return both
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         if set(arrays) <= {"gaps"}:
             if "gaps" not in arrays:
-                data.complete()
+                data.require_no_gaps()
             with np.errstate(over="ignore", invalid="ignore"):
                 m = data.moments()
             opening.require_size(data, m)
             own = {"n": np.array(m.n), "m2": m.m2}
             e = m.mean
             if "gaps" in arrays:
-                own["count"] = np.broadcast_to(m.seen, data.d)
+                own["count"] = np.broadcast_to(m.value_counts, data.d)
         else:
             own, _ = Opening.client(arrays, data, {})
             e = own["mean"] - arrays["reference"]
         seen = own.get("count", own["n"])
         squares = own["m2"] + seen * e**2
-        up = {"n": own["n"], **precision_of(data), "sums": seen * e, "squares": squares}
+        up = {"n": own["n"], **precision_flags(data), "sums": seen * e, "squares": squares}
         if "product" in own:
-            between = _mean_correction(e, seen, block_of(arrays, data.d))
+            between = _mean_correction(e, seen, block_of_message(arrays, data.d))
             up["product"] = own["product"].astype(np.float64) + between
         if "count" in own:
             up["count"] = seen
@@ -260,7 +268,7 @@ class SummedOpening(Stage[SummedState]):
         # These are bounds for all clients together, doubled for rounding: |sum x| <= sqrt(n s), |X_j'XB| <=
         # sqrt(s_j) ||X|| ||B||.
         s = 2.0 * (state.squares + _LEAST)
-        length = float(np.linalg.norm(_block(state), axis=0).max(initial=1.0))
+        length = float(np.linalg.norm(_block_to_multiply(state), axis=0).max(initial=1.0))
         product = np.sqrt(s * s.sum())[:, None] * length
         return {**counts, "sums": np.sqrt(s * 2.0 * state.n), "squares": s, "product": product}
 
@@ -275,23 +283,23 @@ class SummedOpening(Stage[SummedState]):
         merged = {
             "n": np.array(n),
             "rows": total["rows"],
-            "eps": np.array(eps_of(total)),
+            "eps": np.array(lowest_precision(total)),
             "mean": state.reference + e,
             "m2": deviations,
-            "product": total["product"] - _mean_correction(e, seen, _block(state)),
+            "product": total["product"] - _mean_correction(e, seen, _block_to_multiply(state)),
         }
         if state.gaps:
             merged["count"] = np.asarray(seen)
         return replace(state, total=merged)
 
     def status(self, state: SummedState) -> Status | None:
-        return end_if(state.total is not None)
+        return status_when(state.total is not None)
 
     def finish(self, state: SummedState, model: Model) -> Model:
-        return Opening(width=self.width).finish(opening_of(state), model)
+        return Opening(width=self.width).finish(as_opening_state(state), model)
 
 
-def opening_of(state: SummedState) -> OpeningState:
+def as_opening_state(state: SummedState) -> OpeningState:
     """Return the state that the opening in one message would have with the same information."""
     return OpeningState(state.seed, state.width, False, state.gaps, state.block, state.total)
 
@@ -306,6 +314,6 @@ def _mean_correction(e: Array, seen: Array | int, block: Array) -> Array:
     return np.outer(e, e @ block)
 
 
-def _block(state: SummedState) -> Array:
+def _block_to_multiply(state: SummedState) -> Array:
     assert state.reference is not None
     return block_or_drawn(state.block, len(state.reference), state.width, state.seed)

@@ -15,12 +15,12 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.base.linalg import Array, median
+from flower_pca.base.linalg import Array, weighted_median
 from flower_pca.base.options import option
 from flower_pca.core.model import Model, Weights
 from flower_pca.core.stage import Arrays, Merge
 from flower_pca.rows.frame import Frame, Moments
-from flower_pca.stages.opening import Opening, OpeningState, block_of, frame_of
+from flower_pca.stages.opening import Opening, OpeningState, block_of_message, frame_of
 
 # The key of all answers. The first answer's means are stored separately, because they show the number of columns.
 _ANSWERS: Final = "answers"
@@ -30,7 +30,7 @@ _ROUNDING: Final = 1e-9  # the relative rounding error of shares and weights
 
 
 @dataclass(frozen=True, kw_only=True)
-class WeighingOpening(Opening):
+class WeightedOpening(Opening):
     """An opening that merges its answers only after all of them have arrived.
 
     Attributes
@@ -61,8 +61,8 @@ class WeighingOpening(Opening):
         # `said` holds all answers, because weights need them. Without `judged`, the claims made from them are dropped.
         return replace(found, counted=counted, claims=found.claims if self.judged else {})
 
-    def _block(self, state: OpeningState, total: Arrays) -> Array:
-        return block_of(self.broadcast(state), len(total["mean"]))
+    def _block_to_multiply(self, state: OpeningState, total: Arrays) -> Array:
+        return block_of_message(self.broadcast(state), len(total["mean"]))
 
     @abstractmethod
     def _merge_answers(self, state: OpeningState, model: Model) -> tuple[Arrays, Weights]:
@@ -70,7 +70,7 @@ class WeighingOpening(Opening):
 
 
 @dataclass(frozen=True)
-class _Answers:
+class _CollectedAnswers:
     """The answers from all clients: moments as arrays with one row for each client, and replies with products."""
 
     clients: tuple[int, ...]
@@ -81,7 +81,7 @@ class _Answers:
     replies: tuple[Arrays, ...]
 
     @classmethod
-    def of(cls, answers: Mapping[int, Arrays]) -> _Answers:
+    def from_stack(cls, answers: Mapping[int, Arrays]) -> _CollectedAnswers:
         replies = tuple(answers.values())
         stacks = (np.stack([reply[name] for reply in replies]) for name in ("n", "mean", "m2"))
         n, mean, m2 = (stack.astype(np.float64) for stack in stacks)
@@ -90,7 +90,7 @@ class _Answers:
         return cls(tuple(answers), n, seen.astype(np.float64), mean, m2, replies)
 
     @property
-    def common(self) -> Arrays:
+    def unweighted_parts(self) -> Arrays:
         """The parts that are not weighted: the number of rows of all clients, their lowest precision, and counts."""
         coarsest, by_rows = (np.max([reply[name] for reply in self.replies]) for name in ("eps", "rows"))
         n = np.array(int(self.n.sum()))
@@ -99,25 +99,25 @@ class _Answers:
             found["count"] = self.seen.sum(axis=0)
         return found
 
-    def squares(self, frame: Frame) -> Array:
+    def squares_by_client(self, frame: Frame) -> Array:
         """Return the sum of squares t_i of each client's rows in a frame."""
-        return np.asarray(self.columns(frame).sum(axis=1))
+        return np.asarray(self.squares_by_column(frame).sum(axis=1))
 
-    def columns(self, frame: Frame) -> Array:
+    def squares_by_column(self, frame: Frame) -> Array:
         """Return the sums of squares by client and column in a frame, (N, d)."""
         clients = zip(self.n, self.mean, self.m2, self.seen, strict=True)
         moments = (Moments(int(n), mean, m2, seen) for n, mean, m2, seen in clients)
-        return np.array([rows.sums(frame)[1] for rows in moments])
+        return np.array([rows.sums_in_frame(frame)[1] for rows in moments])
 
-    def total(self, weights: Array) -> Arrays:
+    def weighted_moments(self, weights: Array) -> Arrays:
         """Return the mean and the sums of squared deviations of all rows, with weight w_i for client i."""
         seen = weights[:, None] * self.seen
         rows = np.maximum(seen.sum(axis=0), np.finfo(float).tiny)
         mean = (seen * self.mean).sum(axis=0) / rows
         between = seen * (self.mean - mean) ** 2
-        return {**self.common, "mean": mean, "m2": weights @ self.m2 + between.sum(axis=0)}
+        return {**self.unweighted_parts, "mean": mean, "m2": weights @ self.m2 + between.sum(axis=0)}
 
-    def product(self, block: Array, mean: Array, weights: Array) -> Array:
+    def weighted_product(self, block: Array, mean: Array, weights: Array) -> Array:
         """Return C B about a mean: sum_i w_i (P_i + n_i e_i e_i'B), where e_i is the mean of client i minus `mean`."""
         off = np.where(self.seen > 0.0, self.mean - mean, 0.0)
         weighted = (weights * self.n)[:, None]
@@ -127,7 +127,7 @@ class _Answers:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CappedOpening(WeighingOpening):
+class CappedOpening(WeightedOpening):
     """An opening in which no client counts for more than a share s of all squares or rows.
 
     Client i with n_i rows has weight w_i. Let t_i be the sum of squares of its rows in the common frame.
@@ -140,19 +140,19 @@ class CappedOpening(WeighingOpening):
     share: float = 1.0
 
     def _merge_answers(self, state: OpeningState, model: Model) -> tuple[Arrays, Weights]:
-        answers = _Answers.of(state.said)
-        by_rows = cap(answers.n, self.share)
+        answers = _CollectedAnswers.from_stack(state.said)
+        by_rows = cap_factors(answers.n, self.share)
         weights = by_rows
         for _ in range(_STEPS):
-            total = answers.total(weights)
-            squares = by_rows * answers.squares(frame_of(total, model))
-            before, weights = weights, by_rows * cap(squares, self.share)
+            total = answers.weighted_moments(weights)
+            squares = by_rows * answers.squares_by_client(frame_of(total, model))
+            before, weights = weights, by_rows * cap_factors(squares, self.share)
             if np.abs(weights - before).max() <= _CONVERGED:
                 break
         weights = weights * (answers.n.sum() / float(weights @ answers.n))
-        total = answers.total(weights)
-        total["product"] = answers.product(self._block(state, total), total["mean"], weights)
-        squares = weights * answers.squares(frame_of(total, model))
+        total = answers.weighted_moments(weights)
+        total["product"] = answers.weighted_product(self._block_to_multiply(state, total), total["mean"], weights)
+        squares = weights * answers.squares_by_client(frame_of(total, model))
         rows = weights * answers.n / answers.n.sum()
         # If a client is left out, the mean of the other clients changes, too. This increases the client's share of
         # the squares by at most the factor 1 / (1 - r), where r is its share of the rows.
@@ -165,7 +165,7 @@ class CappedOpening(WeighingOpening):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MedianOpening(WeighingOpening):
+class MedianOpening(WeightedOpening):
     """An opening whose frame consists of medians over clients: of means, deviations and largest absolute values.
 
     Without a share, all clients have the same weight. With a share, the weight of a client is its number of
@@ -173,11 +173,11 @@ class MedianOpening(WeighingOpening):
     """
 
     def _merge_answers(self, state: OpeningState, model: Model) -> tuple[Arrays, Weights]:
-        answers = _Answers.of(state.said)
+        answers = _CollectedAnswers.from_stack(state.said)
         weights, there = self._weights(answers), self._weights_by_column(answers)
-        total = answers.common
-        total["mean"] = median(answers.mean, there)
-        variances = median(answers.m2 / np.maximum(answers.seen, 1.0), there)
+        total = answers.unweighted_parts
+        total["mean"] = weighted_median(answers.mean, there)
+        variances = weighted_median(answers.m2 / np.maximum(answers.seen, 1.0), there)
         if model.center and not variances.any() and (answers.m2.any() or np.ptp(answers.mean, axis=0).any()):
             raise DataError(
                 "At least half of the clients have a single row, or the same row many times, so the median of their "
@@ -186,8 +186,8 @@ class MedianOpening(WeighingOpening):
         total["m2"] = variances * total.get("count", total["n"])
         if state.peaks:
             peaks = np.stack([reply["peak"] for reply in answers.replies])
-            total["peak"] = median(peaks, there)
-        total["product"] = answers.product(self._block(state, total), total["mean"], weights)
+            total["peak"] = weighted_median(peaks, there)
+        total["product"] = answers.weighted_product(self._block_to_multiply(state, total), total["mean"], weights)
         by_client = dict(zip(answers.clients, weights.tolist(), strict=True))
         return total, Weights({} if self.share is None else by_client)
 
@@ -195,17 +195,19 @@ class MedianOpening(WeighingOpening):
         found = super().finish(state, model)
         # The total variance is a sum of medians of mean squares about the common center, because the variances along
         # components are such medians, too.
-        answers = _Answers.of(state.said)
-        squares = median(answers.columns(found.frame) / answers.n[:, None], self._weights_by_column(answers))
+        answers = _CollectedAnswers.from_stack(state.said)
+        squares = weighted_median(
+            answers.squares_by_column(found.frame) / answers.n[:, None], self._weights_by_column(answers)
+        )
         # The product is dropped, because it is a sum over clients and not a median.
         return replace(found, product=None, trace=float(found.n * squares.sum()))
 
-    def _weights(self, answers: _Answers) -> Array:
+    def _weights(self, answers: _CollectedAnswers) -> Array:
         if self.share is None:
             return np.ones(len(answers.n))
-        return np.asarray(answers.n * cap(answers.n, self.share))
+        return np.asarray(answers.n * cap_factors(answers.n, self.share))
 
-    def _weights_by_column(self, answers: _Answers) -> Array:
+    def _weights_by_column(self, answers: _CollectedAnswers) -> Array:
         """Return the weight of each client in the median of each column.
 
         The weight is 0 if the client has no values in the column.
@@ -213,7 +215,7 @@ class MedianOpening(WeighingOpening):
         return np.asarray(self._weights(answers)[:, None] * (answers.seen > 0.0))
 
 
-def cap(sizes: Array, share: float) -> Array:
+def cap_factors(sizes: Array, share: float) -> Array:
     """Return factors of at most 1 that limit each of the sizes to this share of the reduced total.
 
     Raises

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from flower_pca.strategies.named import *  # noqa: F403
 
 __all__ = ["PCAStrategy", "Standardize", "TrackingStrategy", "arrays_of"]
-__all__ += sorted(registry.public())
+__all__ += sorted(registry.public_classes())
 
 
 def __getattr__(name: str) -> Any:
-    if name not in registry.public():
+    if name not in registry.public_classes():
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    stage = registry.public()[name]
+    stage = registry.public_classes()[name]
     named = importlib.import_module("flower_pca.strategies.named")
     found = getattr(named, name, None)
     if found is None:  # Another package has registered the algorithm.

@@ -19,7 +19,7 @@ from flwr.serverapp import Grid
 from flower_pca import registry, run_config
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.options import Sentence, in_words, option
+from flower_pca.base.options import Sentence, option, with_advice_written
 from flower_pca.base.shown import shown
 from flower_pca.hosting import EACH
 from flower_pca.report.live import watching
@@ -45,7 +45,7 @@ class _InRunConfigWords(logging.Filter):
 
     def __init__(self, algorithm: str) -> None:
         super().__init__()
-        self._written = run_config.advising(algorithm)
+        self._written = run_config.advice_writer(algorithm)
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Rewrite the settings in the arguments of a log record, and accept the record."""
@@ -55,7 +55,7 @@ class _InRunConfigWords(logging.Filter):
 
     def _in_run_config_words(self, value: object) -> object:
         """Return a sentence with rewritten settings, and any other value unchanged."""
-        return in_words(value, self._written) if isinstance(value, Sentence) else value
+        return with_advice_written(value, self._written) if isinstance(value, Sentence) else value
 
 
 def run(grid: Grid, context: Context) -> None:
@@ -70,15 +70,15 @@ def run(grid: Grid, context: Context) -> None:
 
 
 def _run(grid: Grid, context: Context) -> None:
-    config = run_config.settings(context.run_config)
+    config = run_config.settings_of(context.run_config)
     wanted = Path(str(config["output"])).expanduser()
     folder = _output_folder(wanted)
-    settings = _settings(config)
+    settings = _strategy_settings(config)
     folder.mkdir(parents=True, exist_ok=True)
     if settings.get("checkpoint"):
         settings["checkpoint"] = folder / settings["checkpoint"]
     result: PCAResult | TrackingResult
-    if registry.tracks(str(config.get("algorithm", ""))):
+    if registry.is_tracker(str(config.get("algorithm", ""))):
         result = _result_of_tracker(grid, settings, config, folder)
     else:
         for what in _STEP_FILES:
@@ -92,20 +92,20 @@ def _run(grid: Grid, context: Context) -> None:
     if (folder / "result.npz").exists():  # Another run has saved its result in the meantime.
         folder = _output_folder(wanted)
         folder.mkdir(parents=True, exist_ok=True)
-    with saved.rescue(result):
+    with saved.saving_on_failure(result):
         log(INFO, "Components saved in %s", result.save(folder / "result.npz"))
 
 
-def _output_folder(wanted: Path) -> Path:
+def _output_folder(requested: Path) -> Path:
     """Return the output folder. If the folder of a relative path already has a result, a number is appended.
 
     An absolute path is used unchanged. The folder of an interrupted run has no result, so it is used again, and
     the run continues from its checkpoint.
     """
-    if wanted.is_absolute():
-        return wanted.resolve()
-    numbered = (wanted.with_name(f"{wanted.name}-{n}") for n in count(2))
-    return next(folder.resolve() for folder in chain([wanted], numbered) if not (folder / "result.npz").exists())
+    if requested.is_absolute():
+        return requested.resolve()
+    numbered = (requested.with_name(f"{requested.name}-{n}") for n in count(2))
+    return next(folder.resolve() for folder in chain([requested], numbered) if not (folder / "result.npz").exists())
 
 
 def _result_of_tracker(grid: Grid, settings: dict[str, Any], config: Mapping[str, Any], folder: Path) -> TrackingResult:
@@ -116,10 +116,10 @@ def _result_of_tracker(grid: Grid, settings: dict[str, Any], config: Mapping[str
     title = f"Steps of {settings['algorithm']}"
     events, live = paths.get("events"), paths.get("live")
     with watching(events=events, live=live, title=title, resume=resume) as on_step:
-        return _tracking(settings, config, on_step).fit(grid)
+        return _tracking_strategy(settings, config, on_step).fit(grid)
 
 
-def _tracking(
+def _tracking_strategy(
     settings: dict[str, Any], config: Mapping[str, Any], on_step: Callable[[StepRecord], None]
 ) -> TrackingStrategy:
     """Return the strategy of a tracker, and refuse settings that only PCAStrategy has."""
@@ -137,7 +137,7 @@ def _tracking(
     return TrackingStrategy(settings["algorithm"], **given, steps=steps or None, interval=interval, on_step=on_step)
 
 
-def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+def _strategy_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters of PCAStrategy that a run-config sets.
 
     In a run-config, names of settings have hyphens instead of underscores, and "" means None.

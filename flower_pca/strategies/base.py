@@ -38,16 +38,16 @@ from flower_pca.base.shown import shown
 from flower_pca.core.drive import Driven, OnRound, Watcher, drive
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Broadcast, Failure, Reply, Sum
-from flower_pca.hints.repeats import without_repeats
-from flower_pca.hints.units import units_by_moments
+from flower_pca.hints.repeats import without_repeated_hints
+from flower_pca.hints.units import hints_by_moments
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.projection import Scaling
-from flower_pca.results.start import Components, Start
+from flower_pca.results.start import Start, StartComponents
 from flower_pca.results.steps import TrackingResult
 from flower_pca.stages.opening import SITE_DEVIATIONS, SITE_KEYS, SITE_MEANS, SITE_ROWS
 from flower_pca.strategies.exchange import log
 from flower_pca.strategies.node_settings import NodeSettings, take_fixed_parameters
-from flower_pca.strategies.nodes import Nodes, StoppedError, is_ours, kind_of
+from flower_pca.strategies.nodes import Nodes, StoppedError, is_pca_message, kind_of
 from flower_pca.vertical.result import ColumnsResult
 from flower_pca.wire import records
 from flower_pca.wire.records import ArrayRecord, ConfigRecord, MetricRecord
@@ -88,7 +88,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         self._driven = False  # whether `fit` or `start` calls the hooks instead of Flower's loop
         self._trained = 0  # the round of the last `configure_train` call, or 0 if the call returned no messages
 
-    def _check_keywords(self, keywords: Mapping[str, object], known: Iterable[str]) -> None:
+    def _check_keywords(self, keywords: Mapping[str, object], allowed: Iterable[str]) -> None:
         """Raise ConfigError for keywords that are neither in `known` nor parameters of the strategy's algorithm."""
         take_fixed_parameters(keywords)
         stage = registry.STAGES.get(getattr(self, "name", ""))
@@ -96,7 +96,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         if stage:
             own = [f.name for f in fields(stage)]
         for name in keywords:
-            if name not in (names := [*known, *own]):
+            if name not in (names := [*allowed, *own]):
                 public = next(kind.__name__ for kind in type(self).__mro__ if kind.__module__.startswith("flower_pca."))
                 remedy = checks.did_you_mean(name, names, otherwise=f"See help(flower_pca.strategies.{public}).")
                 raise ConfigError(f"{type(self).__name__} has no parameter {shown(name)}. {remedy}")
@@ -109,7 +109,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         """Create the first run now, so that wrong settings are refused early."""
         self._ready = self._new_run()
 
-    def _begin(self, *, num_rounds: int = 0, init: Start | None = None) -> AnyRun:
+    def _run_to_drive(self, *, num_rounds: int = 0, init: Start | None = None) -> AnyRun:
         """Return the run that `_check_run` created if it is unused and has these settings, or else a new run."""
         ready, self._ready = self._ready, None
         if ready is None or num_rounds or init is not None:
@@ -138,7 +138,9 @@ class FlowerStrategy(Strategy, Generic[R]):
         DataError
             If the rows of all nodes together cannot be used.
         """
-        return self._run(_nodes(grid, self._begin(), self._node_settings), OnRound(on_round), GrowingResult())
+        return self._run(
+            _transport_of_grid(grid, self._run_to_drive(), self._node_settings), OnRound(on_round), GrowingResult()
+        )
 
     def start(
         self,
@@ -184,7 +186,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         """
         began = time.monotonic()
         checks.integer("num_rounds", num_rounds, remedy="Use 0 to leave it to the algorithm.")
-        init = _start_of(initial_arrays)
+        init = _start_in_arrays(initial_arrays)
         _require_callable("evaluate_fn", evaluate_fn, "server_round, arrays")
         _require_callable("should_stop", should_stop, "server_round, result")
         for name, given in (("train_config", train_config), ("evaluate_config", evaluate_config)):
@@ -194,7 +196,7 @@ class FlowerStrategy(Strategy, Generic[R]):
                     "it out."
                 )
         growing = GrowingResult(evaluate_fn, should_stop)
-        made = self._begin(num_rounds=num_rounds, init=init)
+        made = self._run_to_drive(num_rounds=num_rounds, init=init)
         node_settings = self._node_settings
         if timeout is not None:
             checks.number("timeout", timeout, least=0.1, remedy="Give seconds.")
@@ -203,7 +205,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         if init is not None and initial_arrays is not None:
             growing.arrays = initial_arrays
             growing.evaluate(0)
-        nodes = _nodes(grid, made, node_settings, configs)
+        nodes = _transport_of_grid(grid, made, node_settings, configs)
         nodes.num_rounds, growing.nodes = num_rounds, nodes
         try:
             arrays = arrays_of(self._run(nodes, growing, growing))
@@ -261,7 +263,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         done = self._aggregate(replies, wire.EVALUATE)
         if done is None:
             return None
-        return records.figures(done[1].metrics) if done[1].metrics else None
+        return records.metric_record(done[1].metrics) if done[1].metrics else None
 
     def summary(self) -> None:
         """Log the settings of the run."""
@@ -290,22 +292,22 @@ class FlowerStrategy(Strategy, Generic[R]):
         nodes.checkpoint = self._checkpoint
         step = None
         if any(getattr(type(self), hook) is not getattr(FlowerStrategy, hook) or hook in vars(self) for hook in HOOKS):
-            train, evaluate = (records.config(nodes.configs.get(kind, {})) for kind in ("train", wire.EVALUATE))
+            train, evaluate = (records.config_record(nodes.configs.get(kind, {})) for kind in ("train", wire.EVALUATE))
             step = partial(self._step, nodes, growing, train, evaluate)
 
-        report = OnRound(lambda run: nodes.report(run.history[-1]))
+        report = OnRound(lambda run: nodes.log_answers(run.history[-1]))
         watchers = [report, *self._watchers(nodes), watcher]
         self._driven = step is not None
         try:
             result: R = cast(R, drive(nodes.run, nodes, checkpoint=self._checkpoint, watchers=watchers, step=step))
         finally:
             self._nodes, self._message, self._driven = None, None, False
-        result = replace(result, **nodes.of_sites())
+        result = replace(result, **nodes.site_fields())
         if isinstance(result, PCAResult):
-            units: list[str] = _other_units(nodes.run.position.model, nodes.site_names)
+            units: list[str] = _hints_of_units(nodes.run.position.model, nodes.site_names)
             result = replace(result, hints=(*result.hints, *units, *nodes.hints, *nodes.remarks))
             result = result.with_keys(nodes.lasting_keys).with_names(nodes.lasting_keys)
-            result = replace(result, hints=without_repeats(result.hints))
+            result = replace(result, hints=without_repeated_hints(result.hints))
         if result.status is not None:
             log(INFO, "%s: %s", result.status.outcome.value, result.status.words)
         for line in result.table().splitlines():
@@ -321,25 +323,25 @@ class FlowerStrategy(Strategy, Generic[R]):
         self, nodes: Nodes, growing: GrowingResult, train: ConfigRecord, evaluate: ConfigRecord, message: Broadcast
     ) -> bool:
         """Perform one round by calling the hooks like Flower's loop. Return whether the run has advanced."""
-        nodes.begin(message)
+        nodes.log_begin(message)
         self._nodes, self._message = nodes, message
         number, grid = message.number + 1, nodes.grid
         asked = self._require_messages("configure_train", self.configure_train(number, growing.arrays, train, grid))
-        self._require_ours(asked)
+        self._require_own_messages(asked)
         evaluates = nodes.purpose == wire.EVALUATE
-        replies = nodes.deliver(asked)
+        replies = nodes.send_and_receive(asked)
         arrays, figures = self._require_two(
             self._require_returned("aggregate_train", self.aggregate_train(number, replies))
         )
-        self._require_taken(due=not evaluates)
+        self._require_answers_passed(due=not evaluates)
         if arrays is not None:
             growing.arrays, growing.changed = arrays, arrays is not self._returned
         asked = self._require_messages(
             "configure_evaluate", self.configure_evaluate(number, growing.arrays, evaluate, grid)
         )
-        replies, why = nodes.deliver(asked), ""
+        replies, why = nodes.send_and_receive(asked), ""
         # If some nodes have answered the evaluation already, the hook may leave out the remaining nodes.
-        if evaluates and not any(map(is_ours, asked)) and not nodes.run.roll.awaited:
+        if evaluates and not any(map(is_pca_message, asked)) and not nodes.run.roll.awaited:
             self._message, why = None, "configure_evaluate did not request it"
         growing.told = figures, self.aggregate_evaluate(number, replies)
         if self._message is not None:
@@ -392,19 +394,19 @@ class FlowerStrategy(Strategy, Generic[R]):
             "metrics. Return both, like super().aggregate_train(...), or None instead of either of them."
         )
 
-    def _require_ours(self, asked: Sequence[Message]) -> None:
+    def _require_own_messages(self, messages: Sequence[Message]) -> None:
         """Raise ConfigError if none of the messages from `configure_train` belongs to the run.
 
         The hook may add its own messages to those of the run.
         """
-        if asked and not any(map(is_ours, asked)):
+        if messages and not any(map(is_pca_message, messages)):
             name = type(self).__name__
             raise ConfigError(
                 f"{name}.configure_train has returned only its own messages, without any message of the run. Call "
                 f"super().configure_train(server_round, arrays, config, grid) in it, and return its messages too."
             )
 
-    def _require_taken(self, *, due: bool) -> None:
+    def _require_answers_passed(self, *, due: bool) -> None:
         """Raise ConfigError if `aggregate_train` did not pass on the answers, because the run would then never end."""
         if due and self._message is not None:
             raise ConfigError(
@@ -415,13 +417,15 @@ class FlowerStrategy(Strategy, Generic[R]):
     def _configure(self, arrays: ArrayRecord, config: ConfigRecord, grid: Grid, kind: str) -> list[Message]:
         if self._nodes is None:
             _require_unwrapped()
-            self._nodes = _nodes(grid, self._begin(init=_start_of(arrays)), self._node_settings)
+            self._nodes = _transport_of_grid(
+                grid, self._run_to_drive(init=_start_in_arrays(arrays)), self._node_settings
+            )
             self._watching = self._watchers(self._nodes)
         nodes = self._nodes
         nodes.grid = grid
         if self._message is None and not self._driven:
             self._message = nodes.run.pending(nodes.present())
-        if self._message is None or wire.kind(self._message.purpose) != kind:
+        if self._message is None or wire.message_kind(self._message.purpose) != kind:
             return []
         nodes.purpose = kind
         nodes.configs[kind] = dict(config)
@@ -430,7 +434,7 @@ class FlowerStrategy(Strategy, Generic[R]):
 
     def _aggregate(self, replies: Iterable[Message], kind: str) -> tuple[Driven, Round] | None:
         nodes, message = self._nodes, self._message
-        if nodes is None or message is None or wire.kind(message.purpose) != kind:
+        if nodes is None or message is None or wire.message_kind(message.purpose) != kind:
             return None
         came = dict[int, Message]()
         for reply in replies:
@@ -439,19 +443,19 @@ class FlowerStrategy(Strategy, Generic[R]):
             if node not in came or (reply.has_content() and wire.is_reply(reply.content, kind_of(reply))):
                 came[node] = reply
         answers = list[Reply | Sum | Failure]()
-        for carrier in nodes.carriers(message):
+        for carrier in nodes.nodes_for(message):
             if carrier in came:
-                answers += nodes.counted(carrier, came[carrier], message)
+                answers += nodes.answers_with_bytes(carrier, came[carrier], message)
             elif self._driven:
-                answers += nodes.missing(carrier, message)
+                answers += nodes.failures_from_hook(carrier, message)
             else:
-                answers += nodes.missing_in_loop(carrier, message)
+                answers += nodes.failures_from_loop(carrier, message)
         self._message = None
-        record = nodes.run.advance(nodes.in_order(answers))
+        record = nodes.run.advance(nodes.in_order_of_keys(answers))
         if not self._driven:
-            nodes.report(record)
+            nodes.log_answers(record)
             for watcher in self._watching:
-                watcher.before_keeping(nodes.run)
+                watcher.before_checkpoint(nodes.run)
         return nodes.run, record
 
 
@@ -501,7 +505,7 @@ class GrowingResult(Watcher):
                 metrics[number] = errors
         elif self.nodes is not None and self.nodes.purpose == wire.EVALUATE:
             if record.metrics:  # If masks split a message into several messages, only the last one has metrics.
-                metrics[number] = records.figures(record.metrics)
+                metrics[number] = records.metric_record(record.metrics)
         else:
             trained[number] = _metrics_of(run, record)
         if self.evaluate_fn is None and self.should_stop is None:
@@ -527,7 +531,7 @@ class GrowingResult(Watcher):
             self.result.evaluate_metrics_serverapp[number] = figures
 
 
-def _nodes(
+def _transport_of_grid(
     grid: Grid, run: AnyRun, node_settings: NodeSettings, configs: Mapping[str, Mapping[str, Any]] | None = None
 ) -> Nodes:
     """Return the transport for the nodes of a grid. It is a `HostingNodes` if each node hosts many clients."""
@@ -571,7 +575,7 @@ def _require_unwrapped() -> None:
         frame = frame.f_back
 
 
-def _start_of(arrays: ArrayRecord | None) -> Components | None:
+def _start_in_arrays(arrays: ArrayRecord | None) -> StartComponents | None:
     """Return the components in a caller's initial arrays, or None if the arrays have no components.
 
     For example, the weights of a neural network have no components.
@@ -586,8 +590,8 @@ def _start_of(arrays: ArrayRecord | None) -> Components | None:
     if "components" not in arrays:
         log(WARNING, "initial_arrays are ignored, because PCA starts only from an array with the name components.")
         return None
-    known = records.singles(arrays)
-    return Components(known["components"], known.get("scale"))
+    known = records.arrays_of_record(arrays)
+    return StartComponents(known["components"], known.get("scale"))
 
 
 def _arrays_so_far(run: Driven) -> ArrayRecord | None:
@@ -600,18 +604,18 @@ def _arrays_so_far(run: Driven) -> ArrayRecord | None:
     if Z is None:
         return None
     arrays = {"components": np.ascontiguousarray(fix_signs(Z[:, : run.position.model.k]).T)}
-    model = run.position.model_now(whole=run.roll.whole)
+    model = run.position.current_model(is_complete=run.roll.whole)
     if run.position.opens and model.split is None:
         arrays["mean"] = np.zeros(model.d) if model.frame.mean is None else model.frame.mean
         if model.frame.scale is not None:
             arrays["scale"] = model.frame.scale
-    return records.with_names(arrays)
+    return records.named_array_record(arrays)
 
 
 _FEWEST_ROWS: Final = 20  # Sites with fewer rows are not searched for columns in other units.
 
 
-def _other_units(model: Model, names: Mapping[int, str]) -> list[str]:
+def _hints_of_units(model: Model, names: Mapping[int, str]) -> list[str]:
     """Return hints about sites whose columns seem to be in other units, if the server sees means and deviations."""
     if SITE_MEANS not in model.sites:
         return []
@@ -619,21 +623,21 @@ def _other_units(model: Model, names: Mapping[int, str]) -> list[str]:
     sites = [labels.client_name(names, int(key)) for key in model.sites[SITE_KEYS][enough]]
     columns = model.feature_names or [f"column {j}" for j in range(model.d)]
     rows, means, deviations = (model.sites[name][enough] for name in (SITE_ROWS, SITE_MEANS, SITE_DEVIATIONS))
-    return units_by_moments(sites, rows, means, deviations, columns)
+    return hints_by_moments(sites, rows, means, deviations, columns)
 
 
 def _metrics_of(run: Driven, record: Round) -> MetricRecord:
     """Return the metrics of a round of training, in the same form for hooks and for `start`."""
-    return records.figures({**record.metrics, IN_ORDER: int(_in_order(run))})
+    return records.metric_record({**record.metrics, IN_ORDER: int(_has_final_order(run))})
 
 
-def _in_order(run: Driven) -> bool:
+def _has_final_order(run: Driven) -> bool:
     """Return whether the components are in their final order.
 
     This is the case if the run has ended, if the variances are known, or if the product of the covariance matrix and
     the components is known.
     """
-    known = run.position.model_now(whole=run.roll.whole)
+    known = run.position.current_model(is_complete=run.roll.whole)
     return run.is_finished or known.product is not None or known.values is not None
 
 
@@ -654,9 +658,9 @@ def arrays_of(result: PCAResult | TrackingResult | Scaling) -> ArrayRecord:
     ['components', 'explained_variance', 'mean']
     """
     if isinstance(result, Scaling):
-        return records.with_names({"mean": result.mean_, "scale": result.scale_})
+        return records.named_array_record({"mean": result.mean_, "scale": result.scale_})
     if isinstance(result, TrackingResult):
-        return records.with_names(
+        return records.named_array_record(
             {"components": result.components_, "values": result.values_, "changes": result.changes_}
         )
     arrays = {"components": result.components_, "explained_variance": result.explained_variance_, "mean": result.mean_}
@@ -664,4 +668,4 @@ def arrays_of(result: PCAResult | TrackingResult | Scaling) -> ArrayRecord:
         arrays["scores"] = result.scores_
     if result.scale_ is not None:
         arrays["scale"] = result.scale_
-    return records.with_names(arrays)
+    return records.named_array_record(arrays)

@@ -70,23 +70,23 @@ def exchange(
     The replies to large messages are fetched one at a time, so that the other replies stay at the SuperLink
     until their turn.
     """
-    under_way = _Exchange(grid, timeout)
+    under_way = _ExchangeInFlight(grid, timeout)
     waiting = deque(nodes)
     try:
         for node in nodes:
             pause = _SHORTEST
             while node not in under_way.arrived:
                 # While a call hangs, a new message would not be sent, but the node's time would already run.
-                while waiting and under_way.load < window and not under_way.thread.busy:
+                while waiting and under_way.load < window and not under_way.thread.is_busy:
                     to = waiting.popleft()
                     under_way.send(to, compose(to))
                     if under_way.large and not waiting:
                         gc.collect()  # This releases sent messages, because Flower's records are reference cycles.
-                if under_way.look():
+                if under_way.collect_replies():
                     pause = _SHORTEST
                 elif node not in under_way.arrived:
                     pause = min(pause * _GROWTH, _LONGEST)
-                if under_way.cut_off:
+                if under_way.is_cut_off:
                     under_way.give_up(waiting)
                     waiting.clear()
                 if node not in under_way.arrived:
@@ -97,11 +97,11 @@ def exchange(
         under_way.thread.close()
 
 
-def reach(grid: Grid, *, within: float) -> list[Any] | None:
+def list_nodes(grid: Grid, *, seconds: float) -> list[Any] | None:
     """Return the nodes that the SuperLink lists, or None if it does not answer within `within` seconds."""
     thread, listed = _CallThread(), list[Any]()
     try:
-        answered = thread.have_done(grid.get_nodes, listed.extend, within=max(within, _LEAST))
+        answered = thread.call_within(grid.get_nodes, listed.extend, within=max(seconds, _LEAST))
     finally:
         thread.close()
     if answered:
@@ -109,7 +109,7 @@ def reach(grid: Grid, *, within: float) -> list[Any] | None:
     return None
 
 
-class _Exchange:
+class _ExchangeInFlight:
     """The messages of one exchange that are in flight, and the replies that wait for their turn.
 
     Parameters
@@ -129,9 +129,9 @@ class _Exchange:
         self._due: dict[int, float] = {}  # the time until which each node may answer
 
     @property
-    def cut_off(self) -> bool:
+    def is_cut_off(self) -> bool:
         """Whether the SuperLink has not answered a call for the `timeout` seconds that a node has."""
-        return self.thread.busy and time.monotonic() >= self.thread.heard + self._timeout
+        return self.thread.is_busy and time.monotonic() >= self.thread.heard + self._timeout
 
     @property
     def load(self) -> int:
@@ -142,9 +142,9 @@ class _Exchange:
         """Send a message to a node."""
         self._due[node] = time.monotonic() + self._timeout
         self.large = self.large or records.size_of(message.content) > memory.LARGE
-        self._call(partial(self._grid.push_messages, [message]), partial(self._store_identity, node))
+        self._call_and_wait(partial(self._grid.push_messages, [message]), partial(self._store_identity, node))
 
-    def look(self) -> bool:
+    def collect_replies(self) -> bool:
         """Collect the replies that have arrived, and return whether any replies have arrived.
 
         If none have arrived, give up the nodes whose time is over.
@@ -152,7 +152,7 @@ class _Exchange:
         before, began = len(self._due), time.monotonic()
         polls = [[identity] for identity in self._sent] if self.large else [list(self._sent)]
         for identities in polls:
-            answered = self._call(partial(self._grid.pull_messages, identities), self._store_replies)
+            answered = self._call_and_wait(partial(self._grid.pull_messages, identities), self._store_replies)
             if answered and len(self._due) < before:
                 return True
             if not answered:
@@ -165,16 +165,16 @@ class _Exchange:
     def give_up(self, nodes: Iterable[int]) -> None:
         """Record that these nodes have no reply, and stop waiting for them."""
         why = f"no answer within {self._timeout:g} s"
-        if self.thread.busy:
+        if self.thread.is_busy:
             why += ", because the SuperLink did not answer"
         for node in nodes:
             self._due.pop(node, None)
             self.arrived[node] = why
 
-    def _call(self, work: Callable[[], Iterable[Any]], then: Callable[[Iterable[Any]], None]) -> bool:
+    def _call_and_wait(self, work: Callable[[], Iterable[Any]], use_result: Callable[[Iterable[Any]], None]) -> bool:
         """Make a call, wait for it until the time of the first node is over, and return whether it has returned."""
         until = min(self._due.values(), default=self.thread.heard + self._timeout)
-        return self.thread.have_done(work, then, within=max(until - time.monotonic(), _LEAST))
+        return self.thread.call_within(work, use_result, within=max(until - time.monotonic(), _LEAST))
 
     def _store_identity(self, node: int, identities: Iterable[str | None]) -> None:
         identity = next(filter(None, identities), None)
@@ -201,15 +201,15 @@ class _CallThread:
         self._then: Callable[[Iterable[Any]], None] | None = None
         self.heard = time.monotonic()  # the time at which the last call returned
         # The thread is a daemon, because a call may hang for minutes and must not delay the end of the process.
-        threading.Thread(target=self._serve, daemon=True).start()
+        threading.Thread(target=self._serve_calls, daemon=True).start()
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Whether a call has not returned yet."""
         return self._then is not None
 
-    def have_done(
-        self, call: Callable[[], Iterable[Any]], then: Callable[[Iterable[Any]], None], *, within: float
+    def call_within(
+        self, call: Callable[[], Iterable[Any]], use_result: Callable[[Iterable[Any]], None], *, within: float
     ) -> bool:
         """Make a call, pass its result to `then`, and return whether this happened within `within` seconds.
 
@@ -222,7 +222,7 @@ class _CallThread:
                 return False
             # The time limit applies to both calls together, and the previous call has used some of the time.
             within = max(within - (time.monotonic() - began), 0.0)
-        self._then = then
+        self._then = use_result
         self._calls.put(call)
         return self._finish(within)
 
@@ -246,7 +246,7 @@ class _CallThread:
         then(returned)
         return True
 
-    def _serve(self) -> None:
+    def _serve_calls(self) -> None:
         while (call := self._calls.get()) is not None:
             try:
                 self._returned.put(list(call()))

@@ -19,7 +19,7 @@ from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.core.stage import Broadcast, Failure, Reply
 from flower_pca.hosting import messages as hosted
 from flower_pca.strategies.exchange import exchange, log
-from flower_pca.strategies.nodes import EXPIRED, Nodes, Patience, kind_of
+from flower_pca.strategies.nodes import EXPIRED, FailureRecord, Nodes, kind_of
 from flower_pca.wire.records import Content
 
 
@@ -38,12 +38,12 @@ class HostingNodes(Nodes):
     # The reasons why nodes have not listed their clients
     _unknown: dict[int, str] = field(default_factory=dict)
     _silent: set[int] = field(default_factory=set)  # nodes that are not asked for their clients again
-    _patience_with_queries: Patience = field(default_factory=Patience)
+    _patience_with_queries: FailureRecord = field(default_factory=FailureRecord)
 
     def reachable(self, *, within: float) -> dict[int, str]:
         """Return the clients that can be reached, with the times at which their nodes were started."""
         nodes = super().reachable(within=within)
-        self._silent -= self._patience_with_queries.back(nodes)
+        self._silent -= self._patience_with_queries.returned_nodes(nodes)
         self._query_clients([node for node in nodes if node not in self._hosts and node not in self._silent], nodes)
         hosted = self._hosts
         return {client: since for node, since in nodes.items() for client in hosted.get(node, ())}
@@ -55,40 +55,40 @@ class HostingNodes(Nodes):
             f"Node {node}, whose clients are unknown, was left out: {why}" for node, why in self._unknown.items()
         )
 
-    def carriers(self, message: Broadcast) -> list[int]:
+    def nodes_for(self, message: Broadcast) -> list[int]:
         """Return the nodes that host the clients of a message, in the order of these clients."""
         return list(dict.fromkeys(self._homes[client] for client in message.to))
 
-    def answers(self, node: int, reply: Message | str, message: Broadcast) -> Iterable[Reply | Failure]:
+    def answers_in(self, node: int, reply: Message | str, message: Broadcast) -> Iterable[Reply | Failure]:
         """Yield the answers of those clients of a node to which the message is addressed."""
-        clients = self._clients(node, message)
+        clients = self._clients_on(node, message)
         if isinstance(reply, str) or reply.has_error():
-            yield from (self.no_answer(client, reply) for client in clients)
+            yield from (self.failure_without_answer(client, reply) for client in clients)
             return
         try:
             # The whole reply is read first. If one of its answers is invalid, none of its answers counts.
             read = hosted.read_reply(reply.content, kind_of(reply), clients)
-            answers = [self.take(client, answer, message) for client, answer in read.items()]
+            answers = [self.answer_or_failure(client, answer, message) for client, answer in read.items()]
         except ProtocolError as error:
-            answers = [self.take(client, error, message) for client in clients]
+            answers = [self.answer_or_failure(client, error, message) for client in clients]
         yield from answers
 
-    def counted(self, node: int, reply: Message | str, message: Broadcast) -> Iterator[Reply | Failure]:
+    def answers_with_bytes(self, node: int, reply: Message | str, message: Broadcast) -> Iterator[Reply | Failure]:
         """Yield the answers from a node's clients. The size of the node's message is not counted.
 
         Instead, each answer is counted with the number of bytes that the client would send if it were a node.
         """
-        yield from self.answers(node, reply, message)
+        yield from self.answers_in(node, reply, message)
 
-    def writer(self, message: Broadcast) -> Callable[[int], Content]:
+    def content_maker(self, message: Broadcast) -> Callable[[int], Content]:
         """Return a function that takes a node and returns the records of its message."""
-        write = hosted.Writer(message, **self.terms(message))
-        return lambda node: write.request(self._clients(node, message))
+        write = hosted.HostedMessageWriter(message, **self.common_keywords(message))
+        return lambda node: write.request(self._clients_on(node, message))
 
-    def _known_as(self, node: int) -> str:
+    def _name_in_brackets(self, node: int) -> str:
         return f" ({self.sites[node]})" if node in self.sites else ""
 
-    def _clients(self, node: int, message: Broadcast) -> list[int]:
+    def _clients_on(self, node: int, message: Broadcast) -> list[int]:
         return [client for client in self._hosts[node] if client in message.addressees]
 
     def _query_clients(self, nodes: list[int], connected: Mapping[int, str]) -> None:
@@ -119,7 +119,7 @@ class HostingNodes(Nodes):
                 self._assign(client, node, connected)
             self._hosts[node] = clients
         if nodes and self._strangers.keys() >= connected.keys():
-            raise self._unserved(len(connected))
+            raise self._unserved_error(len(connected))
 
     def _record_failure(self, node: int, reply: Message | str) -> None:
         """Record that a node has not listed its clients. After two silences, the node is not asked again."""
@@ -129,7 +129,7 @@ class HostingNodes(Nodes):
             if unanswerable := self._without_function(node, reply.error.reason or ""):
                 self._strangers[node] = why = unanswerable
         self._unknown[node] = why
-        if waited and self._patience_with_queries.fail(node, silent=True, counts=False):
+        if waited and self._patience_with_queries.record_failure(node, silent=True, counts=False):
             self._silent.add(node)
             log(WARNING, "\tnode %s was left out: %s", node, why)
 

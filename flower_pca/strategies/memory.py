@@ -20,7 +20,7 @@ _PER_SERVER, _PER_CLIENT, _PER_NODE, _PER_LINK = 11, 8, 5, 4
 _MEMORY: Final = Path("/proc/meminfo")
 
 
-def needed(size: int, sites: int) -> int:
+def bytes_needed(size: int, sites: int) -> int:
     """Return the bytes that the ServerApp needs for messages of `size` bytes to `sites` sites.
 
     The number includes the blocks that an algorithm such as SSI keeps, but not the basis of krylov.
@@ -28,9 +28,9 @@ def needed(size: int, sites: int) -> int:
     return size * (_PER_SERVER + min(sites, WINDOW))
 
 
-def words_of(size: int, sites: int) -> str:
+def memory_in_words(size: int, sites: int) -> str:
     """Return a text about the memory that messages of `size` bytes to `sites` sites take in each process."""
-    megabytes = [f"{bytes_of / 1e6:,.0f} MB" for bytes_of in (size, needed(size, sites))]
+    megabytes = [f"{bytes_of / 1e6:,.0f} MB" for bytes_of in (size, bytes_needed(size, sites))]
     others = [f"{times * size / 1e6:,.0f} MB" for times in (_PER_CLIENT, _PER_NODE, _PER_LINK * sites)]
     return (
         f"A message takes {megabytes[0]}. For messages to {count(sites, 'site')}, the ServerApp needs about "
@@ -40,7 +40,7 @@ def words_of(size: int, sites: int) -> str:
     )
 
 
-def free() -> int | None:
+def free_bytes() -> int | None:
     """Return the bytes of available memory on this machine, or None if the operating system does not report them."""
     with suppress(OSError):
         found = re.search(r"MemAvailable: +(\d+) kB", _MEMORY.read_text())

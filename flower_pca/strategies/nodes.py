@@ -1,13 +1,13 @@
 """Nodes, a transport that composes, sends and reads messages for the nodes of a Flower grid.
 
-`Patience` decides which nodes are asked again after a failure, and which nodes are left out until they
+`FailureRecord` decides which nodes are asked again after a failure, and which nodes are left out until they
 return. A node is left out after two silences in a row, because each silence costs the timeout of a round.
 After the opening of a run, a node is also left out after two failures of any kind in a row, because each
 failure may send all nodes back to the opening. An answer to an opening, or to the set-up of masks, does
 not show that a node can answer the later messages, because these need more memory. In a run without an
 opening, such as the run of a tracker, an immediate failure has no such cost and does not count.
 
-`Patience` also records which nodes have sent anything in a run. This distinguishes a node that stops
+`FailureRecord` also records which nodes have sent anything in a run. This distinguishes a node that stops
 answering from a node whose processes never start. A node that was left out is asked again after Flower has
 reported that it was disconnected or restarted.
 """
@@ -30,16 +30,16 @@ from flwr.serverapp import Grid
 
 from flower_pca import wire
 from flower_pca.base import labels
-from flower_pca.base.errors import ConfigError, DataError, NotEnoughNodes, ProtocolError, harmless
+from flower_pca.base.errors import ConfigError, DataError, NotEnoughNodes, ProtocolError, safe_for_log
 from flower_pca.base.history import Round
 from flower_pca.base.options import option
 from flower_pca.core.drive import Driven
-from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum, Traffic, carried
+from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum, Traffic, with_traffic
 from flower_pca.masking import messages
-from flower_pca.results.left_out import parted
+from flower_pca.results.left_out import site_fields
 from flower_pca.stages.opening import blames_start
 from flower_pca.strategies import memory
-from flower_pca.strategies.exchange import exchange, log, reach
+from flower_pca.strategies.exchange import exchange, list_nodes, log
 from flower_pca.strategies.node_settings import NodeSettings
 from flower_pca.wire import records
 from flower_pca.wire.records import Content
@@ -48,7 +48,7 @@ _IN_A_ROW: Final = 2
 
 
 @dataclass
-class Patience:
+class FailureRecord:
     """A record of consecutive failures of nodes. It decides which nodes are left out."""
 
     # The nodes that have sent anything: an answer, a refusal, or an error
@@ -62,7 +62,7 @@ class Patience:
     # The nodes that have been disconnected since they were left out
     _away: set[int] = field(default_factory=set)
 
-    def fail(self, node: int, *, silent: bool, counts: bool) -> bool:
+    def record_failure(self, node: int, *, silent: bool, counts: bool) -> bool:
         """Record a failure, and return whether the node is left out from now on.
 
         `silent` is True if the node has sent nothing. `counts` is True if the failure happened after the opening.
@@ -79,14 +79,14 @@ class Patience:
             self._left[node] = self._since.get(node, "")
         return enough
 
-    def hear(self, node: int, *, counts: bool) -> None:
+    def record_answer(self, node: int, *, counts: bool) -> None:
         """Record an answer. `counts` is True if it answers a message after the opening of a run."""
         self.speakers.add(node)
         self._silences.pop(node, None)
         if counts:
             self._failures.pop(node, None)
 
-    def back(self, connected: Mapping[int, str]) -> frozenset[int]:
+    def returned_nodes(self, connected: Mapping[int, str]) -> frozenset[int]:
         """Return the nodes that are asked again, because they were disconnected or restarted.
 
         `connected` maps the connected nodes to the times at which they were started.
@@ -161,7 +161,7 @@ class Nodes:
     _keepers: set[int] = field(default_factory=set)
     # The names under which nodes were registered at the SuperLink
     _called: dict[int, str] = field(default_factory=dict)
-    _patience: Patience = field(default_factory=Patience)
+    _patience: FailureRecord = field(default_factory=FailureRecord)
     # The message layouts of nodes that have answered
     _layouts: dict[int, tuple[str, ...]] = field(default_factory=dict)
     _memory_was_logged: bool = False  # whether the memory for large messages was logged
@@ -188,16 +188,16 @@ class Nodes:
         if self.run.is_finished:
             return []
         if self.node_settings.interval:
-            self._pace(self.run.position.state.step)
+            self._wait_for_step(self.run.position.state.step)
         least, deadline = self.node_settings.min_nodes, time.monotonic() + self.node_settings.node_timeout
         while True:
             connected = self.reachable(within=deadline - time.monotonic())
             self.connected = len(connected)
-            self.run.readmit(self._patience.back(connected))
-            nodes = sorted(connected.keys() - self.run.roll.banned, key=self.order)
+            self.run.readmit(self._patience.returned_nodes(connected))
+            nodes = sorted(connected.keys() - self.run.roll.banned, key=self.sort_key)
             late, crowd = time.monotonic() >= deadline, len(connected) >= least
             if crowd and len(nodes) < least and self._strangers.keys() >= connected.keys() - set(nodes):
-                raise self._unserved(len(connected))
+                raise self._unserved_error(len(connected))
             if len(nodes) >= least or (crowd and (late or not nodes)):
                 return nodes
             if late:
@@ -212,7 +212,7 @@ class Nodes:
 
         In this class, every node is a client.
         """
-        nodes = reach(self.grid, within=within)
+        nodes = list_nodes(self.grid, seconds=within)
         if nodes is None:
             raise NotEnoughNodes(
                 f"The SuperLink did not list the connected nodes within {max(within, 0.0):.3g} s. Check that it runs "
@@ -226,39 +226,41 @@ class Nodes:
         """Hints about nodes that get no messages of the run."""
         return ()
 
-    def carriers(self, message: Broadcast) -> list[int]:
+    def nodes_for(self, message: Broadcast) -> list[int]:
         """Return the nodes to which a message is sent, in order."""
         return list(message.to)
 
-    def answers(self, node: int, reply: Message | str, message: Broadcast) -> Iterable[Reply | Sum | Failure]:
+    def answers_in(self, node: int, reply: Message | str, message: Broadcast) -> Iterable[Reply | Sum | Failure]:
         """Return the answers of a node's client or clients. `reply` is a message, or the reason for a missing reply."""
-        return (self.read(node, reply, message),)
+        return (self.read_answer(node, reply, message),)
 
-    def counted(self, node: int, reply: Message | str, message: Broadcast) -> Iterator[Reply | Sum | Failure]:
+    def answers_with_bytes(
+        self, node: int, reply: Message | str, message: Broadcast
+    ) -> Iterator[Reply | Sum | Failure]:
         """Yield the answers of a node. The first answer counts the bytes of the node's message and reply."""
         up = 0 if isinstance(reply, str) or not reply.has_content() else records.size_of(reply.content)
         traffic = Traffic(self._sizes.pop(node, 0), up)
-        answers = self.answers(node, reply, message)
+        answers = self.answers_in(node, reply, message)
         del reply
         if traffic.down + traffic.up > memory.LARGE:
             # Flower's records are reference cycles, so Python frees their memory only when it collects such cycles.
             # Without this call, the memory could stay in use for many messages.
             gc.collect()
         for answer in answers:
-            yield carried(answer, traffic)
+            yield with_traffic(answer, traffic)
             traffic = Traffic()
 
     def ask(self, message: Broadcast) -> Iterator[Reply | Sum | Failure]:
         """Yield the answers in the order of the nodes' keys, independently of the order of their arrival."""
         timeout = self.node_settings.round_timeout
-        self.begin(message)
+        self.log_begin(message)
         self.log_sample(message)
-        ordered = exchange(self.grid, self.carriers(message), self.composer(message), timeout=timeout)
+        ordered = exchange(self.grid, self.nodes_for(message), self.message_maker(message), timeout=timeout)
         answers = self._read_in_turn(ordered, message)
         if all(node in self.keys for node in message.to):
             yield from answers
         else:  # Nodes send their keys with their first answers, so the order is known only after all answers.
-            yield from self.in_order(answers)
+            yield from self.in_order_of_keys(answers)
 
     def _read_in_turn(
         self, replies: Iterable[tuple[int, Message | str]], message: Broadcast
@@ -268,11 +270,11 @@ class Nodes:
         Each reply is released before its answers are merged and before the next reply arrives.
         """
         for node, reply in replies:
-            answers = self.counted(node, reply, message)
+            answers = self.answers_with_bytes(node, reply, message)
             del reply
             yield from answers
 
-    def begin(self, message: Broadcast) -> None:
+    def log_begin(self, message: Broadcast) -> None:
         """Log the beginning of a round, as Flower's own strategies do.
 
         The number of a closing round can exceed `num_rounds`.
@@ -284,7 +286,7 @@ class Nodes:
         """
         if self.stopped:
             raise StoppedError
-        self.purpose = wire.kind(message.purpose)
+        self.purpose = wire.message_kind(message.purpose)
         number = message.number + 1
         log(INFO, "")
         if number <= self.num_rounds:
@@ -294,14 +296,20 @@ class Nodes:
 
     def log_sample(self, message: Broadcast) -> None:
         """Log the number of nodes to which the message is sent, like Flower's strategies."""
-        asked = len(self.carriers(message))
-        log(INFO, "configure_%s: Sampled %d nodes (out of %d)", wire.kind(message.purpose), asked, self.connected)
+        asked = len(self.nodes_for(message))
+        log(
+            INFO,
+            "configure_%s: Sampled %d nodes (out of %d)",
+            wire.message_kind(message.purpose),
+            asked,
+            self.connected,
+        )
 
-    def deliver(self, messages: Iterable[Message]) -> list[Message]:
+    def send_and_receive(self, messages: Iterable[Message]) -> list[Message]:
         """Send the messages that a hook has returned, and return the replies that have arrived."""
         given = list(messages)
         self._unanswered = {}
-        self._asked = {message.metadata.dst_node_id for message in given if is_ours(message)}
+        self._asked = {message.metadata.dst_node_id for message in given if is_pca_message(message)}
         for message in given:
             self._sizes[message.metadata.dst_node_id] = records.size_of(message.content)
         if not given:
@@ -315,18 +323,18 @@ class Nodes:
                 came.append(reply)
         return came
 
-    def missing(self, node: int, message: Broadcast) -> Iterable[Reply | Sum | Failure]:
+    def failures_from_hook(self, node: int, message: Broadcast) -> Iterable[Reply | Sum | Failure]:
         """Return the failures of a node whose reply a hook did not get, or did not pass on."""
         otherwise = _UNCOUNTED if node in self._asked else _UNASKED
-        return self.counted(node, self._unanswered.get(node, otherwise[self.purpose]), message)
+        return self.answers_with_bytes(node, self._unanswered.get(node, otherwise[self.purpose]), message)
 
     def compose(self, message: Broadcast) -> list[Message]:
         """Return the messages of a round, which hooks can pass on."""
-        made = list(map(self.composer(message), self.carriers(message)))
+        made = list(map(self.message_maker(message), self.nodes_for(message)))
         self._composed = {each.metadata.dst_node_id: each for each in made}
         return made
 
-    def missing_in_loop(self, node: int, message: Broadcast) -> Iterable[Reply | Sum | Failure]:
+    def failures_from_loop(self, node: int, message: Broadcast) -> Iterable[Reply | Sum | Failure]:
         """Return the failures of a node from which Flower's loop has no reply.
 
         Flower assigns an id to a message when it sends the message. If other messages have an id and the node's
@@ -334,23 +342,23 @@ class Nodes:
         """
         sent = {to for to, each in self._composed.items() if each.metadata.message_id}
         why = _UNASKED[self.purpose] if sent and node not in sent else "no answer"
-        return self.counted(node, why, message)
+        return self.answers_with_bytes(node, why, message)
 
-    def in_order(self, answers: Iterable[Reply | Sum | Failure]) -> list[Reply | Sum | Failure]:
+    def in_order_of_keys(self, answers: Iterable[Reply | Sum | Failure]) -> list[Reply | Sum | Failure]:
         """Return the answers in the order of the nodes' keys."""
-        return sorted(answers, key=lambda a: self.order(a.clients[0] if isinstance(a, Sum) else a.client))
+        return sorted(answers, key=lambda a: self.sort_key(a.clients[0] if isinstance(a, Sum) else a.client))
 
-    def order(self, node: int) -> tuple[int, int]:
+    def sort_key(self, node: int) -> tuple[int, int]:
         """Return the sort key of a node: its lasting key, then its node id. Nodes without a known key come last."""
         return self.keys.get(node, _UNKNOWN), node
 
-    def keep(self) -> tuple[dict[str, Any], Arrays]:
+    def checkpoint_state(self) -> tuple[dict[str, Any], Arrays]:
         """Return the state for a checkpoint: the run's name, the nodes' keys and names, and the nodes with a state."""
         keys, sites = ({str(node): value for node, value in of.items()} for of in (self.keys, self.sites))
         return {"name": self.name, "keys": keys, "sites": sites, "keepers": sorted(self._keepers)}, {}
 
     def resume(self, header: Mapping[str, Any], arrays: Arrays) -> None:
-        """Restore the state that `keep` returned, so that the run continues under its earlier name."""
+        """Restore the state that `checkpoint_state` returned, so that the run continues under its earlier name."""
         self.name = str(header["name"])
         self.keys = {int(node): key for node, key in header["keys"].items()}
         self.sites = {int(node): name for node, name in header["sites"].items()}
@@ -360,7 +368,7 @@ class Nodes:
         count = len(header.get("messages", header["history"]))
         log(INFO, "Continuing from %s after %d messages", self.checkpoint, count)
 
-    def report(self, record: Round) -> None:
+    def log_answers(self, record: Round) -> None:
         """Log the numbers of answers and failures, and the reason of each failure with the name of the node.
 
         Raises
@@ -372,12 +380,12 @@ class Nodes:
         log(INFO, "aggregate_%s: Received %d results and %d failures", self.purpose, record.answered, failures)
         log(INFO, "\t└──> %s: %s", record.stage, record.words)
         for node, reason in record.failures.items():
-            log(WARNING, "\t%s %s%s was left out: %s", self.noun, node, self._known_as(int(node)), reason)
+            log(WARNING, "\t%s %s%s was left out: %s", self.noun, node, self._name_in_brackets(int(node)), reason)
         for node, note in record.notes.items():
-            log(WARNING, "\t%s %s%s: %s", self.noun, node, self._known_as(int(node)), note)
+            log(WARNING, "\t%s %s%s: %s", self.noun, node, self._name_in_brackets(int(node)), note)
         self._require_rows_of_all()
 
-    def _known_as(self, node: int) -> str:
+    def _name_in_brackets(self, node: int) -> str:
         """Return the name by which operators know a node, in brackets, or an empty string if it has no name.
 
         This is its site name, its partition-id, or the name under which it was registered.
@@ -386,26 +394,26 @@ class Nodes:
         number = "" if key is None else f"partition-id {key}"
         called = self.sites.get(node) or number or self._called.get(node, "")
         if called:
-            return f" ({harmless(called)})"
+            return f" ({safe_for_log(called)})"
         return ""
 
-    def _pace(self, step: int) -> None:
+    def _wait_for_step(self, step: int) -> None:
         """Wait until a new step of a tracker is due."""
         if step != self._step:
             if self._step >= 0:
                 time.sleep(max(0.0, self._began + self.node_settings.interval - time.monotonic()))
             self._step, self._began = step, time.monotonic()
 
-    def composer(self, message: Broadcast) -> Callable[[int], Message]:
+    def message_maker(self, message: Broadcast) -> Callable[[int], Message]:
         """Return a function that takes a node and returns its message. Parts common to all nodes are created once."""
-        kind = self.node_settings.message_type(wire.kind(message.stage))
-        write = self.writer(message)
+        kind = self.node_settings.message_type(wire.message_kind(message.stage))
+        write = self.content_maker(message)
         ttl, group = self.node_settings.round_timeout, str(message.number)
 
         def compose(node: int) -> Message:
             content = write(node)
             self._sizes[node] = records.size_of(content)
-            self._log_memory(self._sizes[node], len(self.carriers(message)))
+            self._log_memory(self._sizes[node], len(self.nodes_for(message)))
             return Message(content, node, kind, ttl=ttl, group_id=group)
 
         return compose
@@ -415,24 +423,24 @@ class Nodes:
         if self._memory_was_logged or size < memory.LARGE:
             return
         self._memory_was_logged = True
-        free = memory.free()
-        if free is None or memory.needed(size, sites) <= free / 2:
-            log(INFO, "%s", memory.words_of(size, sites))
+        free = memory.free_bytes()
+        if free is None or memory.bytes_needed(size, sites) <= free / 2:
+            log(INFO, "%s", memory.memory_in_words(size, sites))
             return
-        log(WARNING, "%s", memory.words_of(size, sites))
+        log(WARNING, "%s", memory.memory_in_words(size, sites))
         log(
             WARNING,
             "The ServerApp needs more than half of the %.0f MB of free memory here. Use a machine with more memory.",
             free / 1e6,
         )
 
-    def writer(self, message: Broadcast) -> Callable[[int], Content]:
+    def content_maker(self, message: Broadcast) -> Callable[[int], Content]:
         """Return a function that takes a node and returns the records of its message."""
-        write: Callable[..., Content] = partial(wire.write_request, message, **self.terms(message))
+        write: Callable[..., Content] = partial(wire.write_request, message, **self.common_keywords(message))
         if message.personal:
             return lambda node: write(node, layouts=self._layouts_of(node))
         common: dict[Sequence[str], Content] = {}
-        left = set(self.carriers(message))
+        left = set(self.nodes_for(message))
 
         def shared(node: int) -> Content:
             layouts = self._layouts_of(node)
@@ -452,29 +460,29 @@ class Nodes:
             return (wire.MESSAGE_API,)  # An app with a client_fn has no actions.
         return self._layouts.get(node, wire.BOTH)
 
-    def terms(self, message: Broadcast) -> dict[str, Any]:
+    def common_keywords(self, message: Broadcast) -> dict[str, Any]:
         """Return the keywords for `wire.write_request` that are the same for all nodes."""
-        extra = self.configs.get(wire.kind(message.purpose), {})
+        extra = self.configs.get(wire.message_kind(message.purpose), {})
         position = self.run.position
         asks: dict[str, Any] = {"asks_names": position.model.heading is None, "alternative": position.alternative}
-        return {"algorithm": position.service, "run": self.name, "extra": extra, **asks}
+        return {"algorithm": position.required_algorithms, "run": self.name, "extra": extra, **asks}
 
-    def read(self, node: int, reply: Message | str, message: Broadcast) -> Reply | Failure:
+    def read_answer(self, node: int, reply: Message | str, message: Broadcast) -> Reply | Failure:
         """Return a node's answer to a message. `reply` is a message, or the reason for a missing reply."""
         # This key applies until the node sends its own key, so that the run does not wait for a node without a key.
         self.keys.setdefault(node, _UNKNOWN)
         if isinstance(reply, str) or reply.has_error():
-            return self.no_answer(node, reply)
+            return self.failure_without_answer(node, reply)
         layout = wire.layout_of_reply(reply.content, kind_of(reply))
         if layout is not None:
             self._layouts[node] = (layout,)
         try:
             answer = wire.read_reply(reply.content, kind_of(reply))
         except ProtocolError as error:
-            return self.take(node, error, message)
-        return self.take(node, answer, message)
+            return self.answer_or_failure(node, error, message)
+        return self.answer_or_failure(node, answer, message)
 
-    def no_answer(self, node: int, reply: Message | str) -> Failure:
+    def failure_without_answer(self, node: int, reply: Message | str) -> Failure:
         """Return the failure of a client that has not answered, or for which Flower has sent an error.
 
         An error counts as a missing answer if it means that no process can answer.
@@ -484,26 +492,28 @@ class Nodes:
         self._layouts.pop(node, None)  # The node may return with another app.
         if isinstance(reply, str):
             if reply in _UNCOUNTED.values():
-                return self._fail(node, reply)
-            return self._fail(node, self._silence(node, reply), silent=True)
+                return self._record_failure_of(node, reply)
+            return self._record_failure_of(node, self._reason_of_silence(node, reply), silent=True)
         error = reply.error
         # Flower sends an error for a dead process, but only after the whole timeout.
         if error.code == _CRASHED:
-            return self._fail(
+            return self._record_failure_of(
                 node, "the process of its ClientApp has died, possibly because it lacked memory", silent=True
             )
         if error.code in EXPIRED:
             waited = f"no answer within {self.node_settings.round_timeout:g} s"
-            return self._fail(
-                node, self._silence(node, waited, "the process of its ClientApp may have died"), silent=True
+            return self._record_failure_of(
+                node, self._reason_of_silence(node, waited, "the process of its ClientApp may have died"), silent=True
             )
         lines = (error.reason or "").strip().splitlines() or ["no reason given"]
         if unanswerable := self._without_function(node, lines[-1]):
             self._strangers[node] = unanswerable
             return Failure(node, unanswerable, lasting=True)
-        return self._fail(node, f"error {error.code}: {harmless(lines[-1])}", silent=error.code == _GONE)
+        return self._record_failure_of(
+            node, f"error {error.code}: {safe_for_log(lines[-1])}", silent=error.code == _GONE
+        )
 
-    def _unserved(self, connected: int) -> ConfigError:
+    def _unserved_error(self, connected: int) -> ConfigError:
         """Return the error for a run if too many nodes have no function for its messages."""
         return ConfigError(
             f"{len(self._strangers)} of {labels.count(connected, 'node')} have no function for this run, the first "
@@ -530,7 +540,7 @@ class Nodes:
             )
         if "default" in self._actions:
             return f"its ClientApp has PCA without an action. Leave action={action!r} out of the strategy"
-        there, first = labels.series([repr(each) for each in self._actions]), repr(self._actions[0])
+        there, first = labels.join_with_and([repr(each) for each in self._actions]), repr(self._actions[0])
         if len(self._actions) > 1:
             found = f"has PCA under the actions {there}" + (f", not {action!r}" if action else "")
         else:
@@ -554,13 +564,15 @@ class Nodes:
                 return []
         return None
 
-    def _silence(self, node: int, why: str, otherwise: str = "") -> str:
+    def _reason_of_silence(self, node: int, why: str, otherwise: str = "") -> str:
         """Return the reason for a missing answer. If the node has never answered, the reason refers to its log."""
         if node not in self._patience.speakers:
             otherwise = _MUTE
         return ": ".join(filter(None, [why, otherwise]))
 
-    def take(self, node: int, answer: wire.Answer | ProtocolError, message: Broadcast) -> Reply | Failure:
+    def answer_or_failure(
+        self, node: int, answer: wire.ClientAnswer | ProtocolError, message: Broadcast
+    ) -> Reply | Failure:
         """Return a client's answer for the run, or a failure if the answer is a refusal or cannot be used."""
         if isinstance(answer, ProtocolError):
             return Failure(node, str(answer), lasting=True)
@@ -576,13 +588,13 @@ class Nodes:
                 if self._misfits.issuperset(message.to) and not self.run.roll.awaited:
                     raise ConfigError(answer.refusal)
             why = f"{answer.site}: {answer.refusal}" if answer.site else answer.refusal
-            return self.refuse(node, why, lasting=answer.lasting)
+            return self.failure_of_refusal(node, why, lasting=answer.lasting)
         if why := self._too_many_rows(answer.arrays):
             return Failure(node, why, lasting=True)
         # An answer to the set-up of masks does not show that the node can answer the later messages.
         if message.stage != messages.STAGE or messages.inner_stage(message.arrays) is not None:
-            self._patience.hear(node, counts=self._works)
-        forgot = self._forgot(node, answer, message)
+            self._patience.record_answer(node, counts=self._is_past_opening)
+        forgot = self._has_lost_state(node, answer, message)
         return Reply(node, answer.number, answer.arrays, answer.heading, answer.site, answer.declines, forgot)
 
     def _too_many_rows(self, arrays: Arrays) -> str:
@@ -607,7 +619,7 @@ class Nodes:
                 f"operator of each for its number of rows, or raise the limit: {option('max_rows', found)}."
             )
 
-    def _forgot(self, node: int, answer: wire.Answer, message: Broadcast) -> bool:
+    def _has_lost_state(self, node: int, answer: wire.ClientAnswer, message: Broadcast) -> bool:
         """Return whether a node has lost the state that it kept for the run. Also record whether it has one now."""
         if message.stage in (wire.EVALUATE, messages.STAGE):  # Answers of these stages do not report a state.
             return False
@@ -618,18 +630,18 @@ class Nodes:
             self._keepers.discard(node)
         return forgot
 
-    def refuse(self, node: int, why: str, *, lasting: bool) -> Failure:
+    def failure_of_refusal(self, node: int, why: str, *, lasting: bool) -> Failure:
         """Return the failure of a client that refuses a message. If `lasting`, the client is not asked again."""
         if lasting:
             return Failure(node, why, lasting=True)
-        return self._fail(node, why)
+        return self._record_failure_of(node, why)
 
     @property
     def site_names(self) -> dict[int, str]:
         """The site names of nodes, by lasting key, or by node id for nodes without a key."""
         return {self.lasting_keys.get(node, node): name for node, name in sorted(self.sites.items())}
 
-    def of_sites(self) -> dict[str, Any]:
+    def site_fields(self) -> dict[str, Any]:
         """Return the fields `site_names` and `left_out` of a result.
 
         The first field names the nodes whose rows are in the result, and the second names the other nodes with
@@ -637,7 +649,7 @@ class Nodes:
         """
         there = self.run.roll.contributors
         registered = {node: name for node, name in self._called.items() if node in self.keys and node not in there}
-        return parted(
+        return site_fields(
             {**registered, **self.sites},
             self.keys,
             there,
@@ -651,17 +663,19 @@ class Nodes:
         """The lasting keys of all nodes with a known key."""
         return {node: key for node, key in self.keys.items() if key != _UNKNOWN}
 
-    def _fail(self, node: int, why: str, *, silent: bool = False) -> Failure:
-        return Failure(node, why, lasting=self._patience.fail(node, silent=silent, counts=self._works))
+    def _record_failure_of(self, node: int, why: str, *, silent: bool = False) -> Failure:
+        return Failure(
+            node, why, lasting=self._patience.record_failure(node, silent=silent, counts=self._is_past_opening)
+        )
 
     @property
-    def _works(self) -> bool:
+    def _is_past_opening(self) -> bool:
         """Whether the run has an opening and is past it, so that the failure of a node may affect all other nodes."""
         position = self.run.position
-        return position.opens and not position.opening
+        return position.opens and not position.is_opening
 
 
-def is_ours(message: Message) -> bool:
+def is_pca_message(message: Message) -> bool:
     """Return whether a message to a node belongs to a run of this package."""
     return any(map(wire.is_request, message.content.config_records.values()))
 

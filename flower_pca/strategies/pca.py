@@ -23,7 +23,7 @@ from flower_pca.core.drive import Watcher
 from flower_pca.results import start as starts
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.projection import Scaling
-from flower_pca.results.record import Following, StepRecord
+from flower_pca.results.record import StepRecord, StepReporter
 from flower_pca.results.start import Start
 from flower_pca.results.steps import TrackingResult
 from flower_pca.stages.opening import ScalingOnly
@@ -175,7 +175,7 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
         self._start: Start | None = None
         if init is not None:
             starts.refuse_setting(config.algorithm, init)
-            self._start = starts.read(init)
+            self._start = starts.read_start(init)
         self._check_run()
 
     @property
@@ -242,7 +242,7 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
         self._newest: Nodes | None = None
         checkpoint = nodes.get("checkpoint")
         if checkpoint is not None:
-            checks.parent("the checkpoint", checkpoint)
+            checks.parent_exists("the checkpoint", checkpoint)
         node_settings = NodeSettings.of(nodes, interval=interval)
         super().__init__(node_settings, checkpoint)
         self._tracker = registry.tracker(tracker)
@@ -258,7 +258,7 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
         """
         if self._newest is None or (found := self._newest.run.result_so_far()) is None:
             return None
-        result = replace(cast(TrackingResult, found), **self._newest.of_sites())
+        result = replace(cast(TrackingResult, found), **self._newest.site_fields())
         return result.with_keys(self._newest.lasting_keys)
 
     def _run(self, nodes: Nodes, watcher: Watcher, growing: GrowingResult) -> TrackingResult:
@@ -271,9 +271,13 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
 
     def _watchers(self, nodes: Nodes) -> list[Watcher]:
         self._newest = nodes
-        return [Following(self._report, lambda node: (nodes.lasting_keys.get(node, node), nodes.sites.get(node, "")))]
+        return [
+            StepReporter(
+                self._pass_on_record, lambda node: (nodes.lasting_keys.get(node, node), nodes.sites.get(node, ""))
+            )
+        ]
 
-    def _report(self, record: StepRecord) -> None:
+    def _pass_on_record(self, record: StepRecord) -> None:
         if record.change is not None:
             log(WARNING, "%s", record.change)
         if self._on_step is not None:

@@ -19,7 +19,7 @@ from flower_pca.base.errors import OTHER_SERVER, ConfigError, DataError, Protoco
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief
 from flower_pca.core.kinds import Shape
-from flower_pca.core.stage import Arrays, Merge, add
+from flower_pca.core.stage import Arrays, Merge, add_answer
 from flower_pca.rows import gaps
 from flower_pca.rows.stream import NO_CURSOR, Completion, Stream, Widest
 
@@ -32,7 +32,7 @@ BY_COLUMN: Final = ("column_seen", "column_sums", "column_squares")
 
 
 @dataclass(frozen=True)
-class Filling:
+class CompletedBatch:
     """A completed batch, with a mask of its outliers and figures of the fit.
 
     `found` is True at outliers. `misfit` is the sum of squared residuals at the observed entries that are no outliers.
@@ -49,7 +49,7 @@ class Filling:
     __repr__ = brief
 
 
-Complete: TypeAlias = Callable[[Arrays, Array, Array, Array, Array | None], Filling]
+Complete: TypeAlias = Callable[[Arrays, Array, Array, Array, Array | None], CompletedBatch]
 
 
 def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) -> tuple[Arrays, Arrays]:
@@ -69,7 +69,7 @@ def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
     if arrays["refine"] and "P" in arrays and newest[0] == step - 1 and "found" in memory:
         # The previous batch is completed again, with the basis that was found from it. Its outliers do not change.
         Y = memory["Y"]
-        again = complete(arrays, *gaps.without(Y), arrays["P"], memory["found"])
+        again = complete(arrays, *gaps.without_gaps(Y), arrays["P"], memory["found"])
         _hand_back(data, int(newest[0]), again, Y)
     if "closing" in arrays:
         return {"rows": np.array(0)}, {}
@@ -78,7 +78,7 @@ def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
     if "Y" in memory and (memory["at"][1] != lap or "columns" in arrays.keys() - memory.keys()):
         completed = _complete_batch(arrays, data, memory["Y"], complete)
         memory = {**memory, **completed, "at": np.array([step, lap])}
-    return _answer(arrays, memory, data.widest), memory
+    return _product_and_counts(arrays, memory, data.widest), memory
 
 
 def _next_batch(step: int, data: Stream, memory: Arrays, *, pools: bool) -> Arrays:
@@ -87,7 +87,7 @@ def _next_batch(step: int, data: Stream, memory: Arrays, *, pools: bool) -> Arra
     Rows are pooled until there is a first basis, because the first batches may have too few rows for a basis. Earlier
     rows are dropped if all of them are zero, because they do not determine a basis.
     """
-    taken = data.take(step, memory.get("cursor", NO_CURSOR))
+    taken = data.rows_for_step(step, memory.get("cursor", NO_CURSOR))
     before = memory.get("Y")
     at = np.array([step, -1])
     left = np.array(taken.left)
@@ -104,7 +104,7 @@ def _next_batch(step: int, data: Stream, memory: Arrays, *, pools: bool) -> Arra
     return memory
 
 
-def lasting(memory: Arrays) -> Arrays:
+def memory_to_save(memory: Arrays) -> Arrays:
     """Return the part of a memory to save: the batch and the position in the queue.
 
     The completion is left out, because the next message brings the basis, with which the batch is completed again.
@@ -116,7 +116,7 @@ def lasting(memory: Arrays) -> Arrays:
     return {**rest, "at": np.array([memory["at"][0], -1])}
 
 
-def resume(memory: Arrays, data: Stream) -> Arrays:
+def resumed_memory(memory: Arrays, data: Stream) -> Arrays:
     """Return the memory of a client that continues with a new stream object.
 
     Raises
@@ -127,7 +127,7 @@ def resume(memory: Arrays, data: Stream) -> Arrays:
     if "at" not in memory or not data.at_rest:
         return memory
     step = int(memory["at"][0])
-    taken = data.take(step, NO_CURSOR)
+    taken = data.rows_for_step(step, NO_CURSOR)
     before = int(memory.get("before", 0))
     batch = memory.get("Y", np.zeros((0, 0)))[before:]
     rows = taken.rows if taken.rows is not None else batch[:0]
@@ -140,7 +140,7 @@ def resume(memory: Arrays, data: Stream) -> Arrays:
 
 
 def _complete_batch(arrays: Arrays, data: Stream, Y: Array, complete: Complete) -> Arrays:
-    Y0, gone = gaps.without(Y)
+    Y0, gone = gaps.without_gaps(Y)
     # The energy is computed first, because `complete` fills the missing entries in place.
     energy = float(np.vdot(Y0, Y0))
     if "P" in arrays:
@@ -149,7 +149,7 @@ def _complete_batch(arrays: Arrays, data: Stream, Y: Array, complete: Complete) 
     else:
         if "d" in arrays:
             require_columns(int(arrays["d"]), Y.shape[1], data.who)
-        filled = Filling(Y0, np.zeros(Y.shape, dtype=bool), energy, 0)
+        filled = CompletedBatch(Y0, np.zeros(Y.shape, dtype=bool), energy, 0)
     _hand_back(data, int(arrays["step"]), filled, Y)
     found = np.count_nonzero(filled.found)
     counts = [len(Y), filled.misfit, energy, filled.deficient, found, len(gone)]
@@ -159,23 +159,24 @@ def _complete_batch(arrays: Arrays, data: Stream, Y: Array, complete: Complete) 
     return completed
 
 
-def require_columns(columns: int, own: int, who: str) -> None:
+def require_columns(columns: int, columns_of_rows: int, who: str) -> None:
     """Raise a DataError if rows do not have as many columns as earlier rows of the run."""
-    if columns != own:
+    if columns != columns_of_rows:
         raise DataError(
-            f"The rows of {who} have {labels.count(own, 'column')}, but the run has had {columns} so far. Give all "
+            f"The rows of {who} have {labels.count(columns_of_rows, 'column')}, but the run has had {columns} so "
+            f"far. Give all "
             "clients the same columns."
         )
 
 
-def _answer(arrays: Arrays, memory: Arrays, widest: Widest | None) -> Arrays:
+def _product_and_counts(arrays: Arrays, memory: Arrays, widest: Widest | None) -> Arrays:
     """Return the product L'(L B) of the completed rows L and a block B, with the counts of the batch.
 
     If the message requests the part outside its basis P, return the product (I - PP')L'(L (I - PP')B) instead.
     """
     if "Y" not in memory:
         # A client without rows may not know the number of columns.
-        d, width = shape_of(arrays)
+        d, width = shape_of_product(arrays)
         S = np.zeros((0, int(arrays["width"]))) if d is None or width is None else np.zeros((d, width))
         # The answer has all names, because answers are summed. `left` is needed to decide whether the run ends.
         answer = {"S": S, **{name: np.array(0.0) for name in COUNTS}, "left": memory["left"]}
@@ -185,7 +186,7 @@ def _answer(arrays: Arrays, memory: Arrays, widest: Widest | None) -> Arrays:
     L = memory["L"]
     B = arrays.get("block")
     if B is None:
-        B = _drawn_block(arrays, L, widest)
+        B = _block_of_message(arrays, L, widest)
     outside = "outside" in arrays
     if outside:
         B = linalg.complement(B, arrays["P"])
@@ -199,17 +200,17 @@ def _answer(arrays: Arrays, memory: Arrays, widest: Widest | None) -> Arrays:
     return answer
 
 
-def sums_by_column(Y: Array, gone: Array) -> Array:
+def sums_by_column(Y: Array, missing_positions: Array) -> Array:
     """Return the number, the sum and the sum of squares of each column's observed entries, (3, d).
 
     Y must be zero at the missing entries `gone`.
     """
     d = Y.shape[1]
-    seen = len(Y) - np.bincount(gone % d, minlength=d)
+    seen = len(Y) - np.bincount(missing_positions % d, minlength=d)
     return np.stack([seen, Y.sum(axis=0), np.einsum("ij,ij->j", Y, Y)])
 
 
-def shape_of(arrays: Arrays, d: int | None = None) -> Shape:
+def shape_of_product(arrays: Arrays, d: int | None = None) -> Shape:
     """Return the shape of the product that a message requests, with None for sides that are unknown."""
     if "block" in arrays:
         return arrays["block"].shape
@@ -218,7 +219,7 @@ def shape_of(arrays: Arrays, d: int | None = None) -> Shape:
     return d, None if d is None else min(int(arrays["width"]), d)
 
 
-def _drawn_block(arrays: Arrays, L: Array, widest: Widest | None) -> Array:
+def _block_of_message(arrays: Arrays, L: Array, widest: Widest | None) -> Array:
     width = min(int(arrays["width"]), L.shape[1])
     if widest is not None and width > widest(*L.shape):
         raise ProtocolError(
@@ -228,13 +229,13 @@ def _drawn_block(arrays: Arrays, L: Array, widest: Widest | None) -> Array:
     return linalg.random_basis(L.shape[1], width, int(arrays["seed"]))
 
 
-def _hand_back(data: Stream, step: int, filled: Filling, Y: Array) -> None:
+def _hand_back(data: Stream, step: int, filled: CompletedBatch, Y: Array) -> None:
     if data.keeps:
         outliers = np.where(filled.found, Y - filled.rows, 0.0)
         data.hand_back(step, Completion(filled.rows, outliers, filled.found, np.isnan(Y)))
 
 
-def fault_of(reply: Arrays) -> str:
+def fault_in_counts(reply: Arrays) -> str:
     """Describe what is wrong with the counts of an answer, in words that follow "An answer". Return "" for no fault."""
     counts = {name: float(reply[name]) for name in COUNTS if name in reply}
     if min(counts.values(), default=0.0) < 0.0:
@@ -245,7 +246,7 @@ def fault_of(reply: Arrays) -> str:
     return ""
 
 
-def with_each(merge: Merge) -> Merge:
+def keeping_each(merge: Merge) -> Merge:
     """Return a merge function that also keeps the counts of each client under "each", in the order of COUNTS."""
 
     def merge_each(total: Any, client: int, reply: Arrays) -> Any:
@@ -263,13 +264,13 @@ def add_aligned(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
     If a client has no rows, its product has no rows, and counts as zero.
     """
     if total is None:
-        return add(None, client, reply)
+        return add_answer(None, client, reply)
     S = total["S"]
     mine = np.array(reply["S"], dtype=np.float64)
-    return add({**total, "S": _in_shape_of(S, mine)}, client, {**reply, "S": _in_shape_of(mine, S)})
+    return add_answer({**total, "S": _zeros_if_empty(S, mine)}, client, {**reply, "S": _zeros_if_empty(mine, S)})
 
 
-def _in_shape_of(S: Array, other: Array) -> Array:
+def _zeros_if_empty(S: Array, other: Array) -> Array:
     """Return S, or zeros of the shape of `other` if S is empty because its client does not know the columns.
 
     Raise a ProtocolError if the two products have different numbers of columns of the data.

@@ -36,8 +36,8 @@ import numpy as np
 
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
-from flower_pca.tracking.season import Season
-from flower_pca.tracking.solver import Solver
+from flower_pca.tracking.season import AlarmPeriod
+from flower_pca.tracking.solver import SubspaceSolver
 
 _LEAST: Final = 15  # minimum number of steps for a level
 _NEWEST: Final = 600  # maximum number of steps that are kept for the level
@@ -101,7 +101,7 @@ class ChangeVerdict:
 
 
 @dataclass(frozen=True)
-class Quiet:
+class QuietDistribution:
     """The distribution of a statistic in steps without a change.
 
     Attributes
@@ -122,39 +122,41 @@ class Quiet:
     waiting: tuple[int, ...] = ()
     after: Array | None = None
     older: Array | None = None
-    season: Season = field(default_factory=Season)
+    season: AlarmPeriod = field(default_factory=AlarmPeriod)
 
-    def level(self, rate: float) -> float | None:
+    def alarm_level(self, rate: float) -> float | None:
         """Return the logarithm that steps without a change exceed at this rate, or None if there are too few steps."""
         if len(self.quiet) < _LEAST:
             return None
         return _exceeded_at_rate(self.quiet, rate)
 
-    def learnt(self, *values: float) -> Self:
+    def with_values(self, *values: float) -> Self:
         """Return the state after more steps without a change, which had these values."""
         return replace(self, quiet=np.append(self.quiet, values)[-_NEWEST:])
 
-    def judge(self, value: float, now: StreamPosition) -> tuple[ChangeVerdict, Self]:
+    def verdict_on(self, value: float, position: StreamPosition) -> tuple[ChangeVerdict, Self]:
         """Return the verdict on a step with this logarithm, and the state after the step."""
-        self = replace(self, season=self.season.with_step(now.number, value))
-        level = self.level(now.rate)
+        self = replace(self, season=self.season.with_step(position.number, value))
+        level = self.alarm_level(position.rate)
         if level is None:
-            known = replace(self.learnt(value), waiting=(*self.waiting, now.number))
-            return known._judge_without_level(now)
-        offset = self.season.offset(now.number)
+            known = replace(self.with_values(value), waiting=(*self.waiting, position.number))
+            return known._judge_without_level(position)
+        offset = self.season.phase_offset(position.number)
         value -= offset
-        alarm = max(level + _MARGIN, now.floor, self._alarm_since_change(now.rate)) + (_SEASONAL if offset else 0.0)
-        if now.looks and value > alarm:
+        alarm = max(level + _MARGIN, position.floor, self._alarm_since_change(position.rate)) + (
+            _SEASONAL if offset else 0.0
+        )
+        if position.looks and value > alarm:
             return ChangeVerdict(alarm + offset, True), self._after_alarm(
-                value, now.number, max(level + _MARGIN, now.floor)
+                value, position.number, max(level + _MARGIN, position.floor)
             )
-        if now.since < now.pause // 2:
+        if position.since < position.pause // 2:
             return ChangeVerdict(alarm + offset, False), self._in_pause()
         if self.after is None:
-            known = self.learnt(value)
+            known = self.with_values(value)
         else:
             known = self._with_values_since(np.append(self.after, value), level)
-        return ChangeVerdict(alarm + offset, False), known._restored_if_quiet(now.rate)
+        return ChangeVerdict(alarm + offset, False), known._restored_if_small(position.rate)
 
     def _after_alarm(self, value: float, number: int, level: float) -> Self:
         """Return the state after an alarm. If the alarm reveals a period, the effect of the phase is subtracted."""
@@ -189,38 +191,38 @@ class Quiet:
         if np.median(after) > level:
             older = self.older if self.older is not None else self.quiet
             return replace(known, quiet=after, older=older)
-        return known.learnt(*after)
+        return known.with_values(*after)
 
-    def _restored_if_quiet(self, rate: float) -> Self:
+    def _restored_if_small(self, rate: float) -> Self:
         """Return the earlier state if the statistic is again as small as before the change that made it larger."""
         newest = self.quiet[-_LEAST:]
         if self.older is None:
             return self
         before = replace(self, quiet=self.older, older=None)
-        level = before.level(rate)
+        level = before.alarm_level(rate)
         if level is None or np.median(newest) > level:
             return self
         quiet = np.append(self.older, newest[newest <= level])
         return replace(before, quiet=quiet[-_NEWEST:])
 
-    def _judge_without_level(self, now: StreamPosition) -> tuple[ChangeVerdict, Self]:
+    def _judge_without_level(self, position: StreamPosition) -> tuple[ChangeVerdict, Self]:
         """Return the verdict on a step before which there was no level, and the state after the step.
 
         If there is a level now, test all earlier steps with it.
         """
-        level = self.level(now.rate)
+        level = self.alarm_level(position.rate)
         if level is None:
             return ChangeVerdict(None, False), self
-        alarm = max(level + _MARGIN, now.floor)
+        alarm = max(level + _MARGIN, position.floor)
         judged, changes = list[int](), list[int]()
         for number, value in zip(self.waiting, self.quiet, strict=True):
             # The start counts as a change, because the stream needs time to settle after the start, too.
-            following = max(changes, default=0) + now.pause
+            following = max(changes, default=0) + position.pause
             if number >= following:
                 judged.append(number)
             if number >= following and value > alarm:
                 changes.append(number)
-        verdict = ChangeVerdict(alarm, now.number in changes, True, tuple(judged), tuple(changes))
+        verdict = ChangeVerdict(alarm, position.number in changes, True, tuple(judged), tuple(changes))
         after = None
         season = self.season
         for number in changes:
@@ -230,7 +232,7 @@ class Quiet:
 
 
 @dataclass(frozen=True)
-class Baseline:
+class RecentBases:
     """The bases of the newest steps, with which the statistic of the whole subspace is computed.
 
     Attributes
@@ -259,7 +261,7 @@ class Baseline:
             return min(four) / _SPOILED
         return min(four)
 
-    def usual(self, rows: int) -> float:
+    def expected_for_noise(self, rows: int) -> float:
         """Return the logarithm of the expected statistic of noise in a batch with this many rows, up to a constant.
 
         Return 0 while too few bases are known.
@@ -270,7 +272,7 @@ class Baseline:
         entries = 2.0 * np.log1p(np.sqrt(d / batch))
         return float(entries - np.log(basis))
 
-    def onward(self, basis: Array, outside: tuple[float, ...], rows: int) -> Baseline:
+    def after_step(self, basis: Array, outside: tuple[float, ...], rows: int) -> RecentBases:
         """Return the state after a step with this basis.
 
         A step with too few rows is ignored, because its basis is unchanged. If three of these steps replaced all older
@@ -282,7 +284,7 @@ class Baseline:
         return replace(self, bases=(basis, *self.bases)[:_OLDER], rows=counts, before=outside)
 
 
-def outside(solver: Solver, bases: tuple[Array, ...]) -> tuple[float, ...]:
+def largest_outside(solver: SubspaceSolver, bases: tuple[Array, ...]) -> tuple[float, ...]:
     """Return the largest eigenvalue outside each of these subspaces, from the Ritz pairs of the solver.
 
     Return () if there are no subspaces.

@@ -36,7 +36,7 @@ import numpy as np
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.tracking.batch import COUNTS
-from flower_pca.tracking.solver import Solver
+from flower_pca.tracking.solver import SubspaceSolver
 
 NAMED: Final = 5  # maximum number of columns that a change names for each kind, and of sites
 FIGURES: Final = 4 * NAMED  # number of entries for the columns of each kind and the sites, padded with -1
@@ -91,7 +91,7 @@ class ColumnsSeen:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch:
+class BatchFigures:
     """The figures of the batch of a step.
 
     Attributes
@@ -113,13 +113,13 @@ class Batch:
     seen: Array
     sums: Array
     squares: Array
-    solver: Solver
+    solver: SubspaceSolver
     bases: tuple[Array, ...]
     values: Array
     rows: int
     each: Mapping[int, tuple[float, ...]]
 
-    def columns(self) -> Array:
+    def column_variances(self) -> Array:
         """Return the logarithm of the variance of each column, and its number of entries, (2, d)."""
         count = np.maximum(self.seen, 1.0)
         mean_square = np.maximum(self.squares, 0.0) / count
@@ -127,7 +127,7 @@ class Batch:
         least = _EXACT * mean_square
         return np.stack([np.log(np.maximum(variance, least) + _TINY), self.seen])
 
-    def sites(self, clients: tuple[int, ...]) -> Array:
+    def client_figures(self, clients: tuple[int, ...]) -> Array:
         """Return the position, the misfit per row and the energy per row of each client with rows, (clients, 3)."""
         rows, misfit, energy = (COUNTS.index(name) for name in ("rows", "misfit", "energy"))
         lines = [
@@ -138,42 +138,42 @@ class Batch:
         return np.array(lines).reshape(-1, 3)
 
 
-def look(known: ColumnsSeen, batch: Batch) -> tuple[dict[str, float], Array, ColumnsSeen]:
+def column_statistics(earlier: ColumnsSeen, batch: BatchFigures) -> tuple[dict[str, float], Array, ColumnsSeen]:
     """Return the statistics of a step, the columns and sites that a change would name, and the figures to keep."""
-    clients = (*known.clients, *sorted(batch.each.keys() - set(known.clients)))
-    columns, sites, returns = batch.columns(), batch.sites(clients), known.returns
-    found, named = dict[str, float](), no_names()
+    clients = (*earlier.clients, *sorted(batch.each.keys() - set(earlier.clients)))
+    columns, sites, returns = batch.column_variances(), batch.client_figures(clients), earlier.returns
+    found, named = dict[str, float](), unnamed()
     parts = [_factor_and_coordinates(batch, P) for P in batch.bases]
-    pairs = zip(parts, known.sizes, strict=False)
+    pairs = zip(parts, earlier.sizes, strict=False)
     inside = [_extremes_inside(*one, size, batch.rows) for one, size in pairs]
     falls = tuple(one[0] for one in inside)
     rises = tuple(one[1] for one in inside)
     left = [_squares_outside(*one, P) / batch.rows for one, P in zip(parts, batch.bases, strict=True)]
-    if min(len(known.columns), len(known.falls), len(inside)) == _BEFORE:
-        up, down, returns = _rises_and_falls(columns, known)
-        few = min(batch.rows, *known.rows)
+    if min(len(earlier.columns), len(earlier.falls), len(inside)) == _BEFORE:
+        up, down, returns = _rises_and_falls(columns, earlier)
+        few = min(batch.rows, *earlier.rows)
         # The maximum avoids the logarithm of 0 if there are no more rows than components.
         rough = -2.0 * np.log(max(1.0 - np.sqrt(len(batch.values) / few), 0.1))
-        fall, rise = (min(*old[:2], *new[1:]) - rough for old, new in ((known.falls, falls), (known.rises, rises)))
+        fall, rise = (min(*old[:2], *new[1:]) - rough for old, new in ((earlier.falls, falls), (earlier.rises, rises)))
         found = {"up": float(up.max()), "down": float(down.max()), "lost": fall, "louder": rise}
         direction = inside[1][2 + int(rise > fall)]
         of_each_kind = [
-            _largest_columns(np.minimum(left[2], known.outside)),
+            _largest_columns(np.minimum(left[2], earlier.outside)),
             _largest_columns(np.maximum(up, down)),
             _largest_columns(np.abs(batch.bases[1] @ direction)),
-            _moving_sites(sites, known.sites),
+            _moving_sites(sites, earlier.sites),
         ]
         named = np.concatenate(of_each_kind)
     return (
         found,
         named,
         ColumnsSeen(
-            columns=(columns, *known.columns)[:_BEFORE],
-            been=_earlier_range(known),
+            columns=(columns, *earlier.columns)[:_BEFORE],
+            been=_earlier_range(earlier),
             returns=returns,
-            sizes=(batch.values / batch.rows, *known.sizes)[:_BEFORE],
-            rows=(batch.rows, *known.rows)[:_BEFORE],
-            sites=(sites, *known.sites)[:_BEFORE],
+            sizes=(batch.values / batch.rows, *earlier.sizes)[:_BEFORE],
+            rows=(batch.rows, *earlier.rows)[:_BEFORE],
+            sites=(sites, *earlier.sites)[:_BEFORE],
             clients=clients,
             falls=falls,
             rises=rises,
@@ -182,7 +182,7 @@ def look(known: ColumnsSeen, batch: Batch) -> tuple[dict[str, float], Array, Col
     )
 
 
-def _factor_and_coordinates(batch: Batch, P: Array) -> tuple[Array, Array]:
+def _factor_and_coordinates(batch: BatchFigures, P: Array) -> tuple[Array, Array]:
     """Return F and P'F, where F F' approximates C, the sum of L'L over the completed rows L of all clients."""
     vectors, values = batch.solver.ritz_pairs()
     scaled = vectors * np.sqrt(np.maximum(values, 0.0))
@@ -208,14 +208,14 @@ def _extremes_inside(scaled: Array, inside: Array, size: Array, rows: int) -> tu
     return -float(logs[-1]), float(logs[0]), W[:, -1] / root, W[:, 0] / root
 
 
-def _rises_and_falls(columns: Array, known: ColumnsSeen) -> tuple[Array, Array, Array]:
+def _rises_and_falls(columns: Array, earlier: ColumnsSeen) -> tuple[Array, Array, Array]:
     """Return the smallest rise and fall of each column's variance since the earlier steps, and its number of returns.
 
     The variation that few entries cause is subtracted. A column that has returned often enough is compared with the
     range of all its earlier variances.
     """
-    newer = np.stack([columns, known.columns[0]])
-    older = np.stack(known.columns[1:])
+    newer = np.stack([columns, earlier.columns[0]])
+    older = np.stack(earlier.columns[1:])
     entries = np.concatenate([newer, older])[:, 1].min(axis=0)
     # The variance of a single entry is unknown, so its slack is infinite.
     deviation = np.sqrt(2.0 / np.maximum(entries, 1.0))
@@ -224,28 +224,28 @@ def _rises_and_falls(columns: Array, known: ColumnsSeen) -> tuple[Array, Array, 
     highest = newer[:, 0].max(axis=0)
     rise = lowest - older[:, 0].max(axis=0) - slack
     fall = older[:, 0].min(axis=0) - highest - slack
-    rise_of_all = np.fmin(rise, lowest - known.been[1] - slack)
-    fall_of_all = np.fmin(fall, known.been[0] - highest - slack)
+    rise_of_all = np.fmin(rise, lowest - earlier.been[1] - slack)
+    fall_of_all = np.fmin(fall, earlier.been[0] - highest - slack)
     back = (rise > RISE) & (rise_of_all <= RISE)
     back |= (fall > FALL) & (fall_of_all <= FALL)
-    returns = known.returns if len(known.returns) else np.zeros(len(rise))
+    returns = earlier.returns if len(earlier.returns) else np.zeros(len(rise))
     often = returns >= _RETURNS
     rises = np.where(often, rise_of_all, rise)
     falls = np.where(often, fall_of_all, fall)
     return rises, falls, returns + back
 
 
-def _earlier_range(known: ColumnsSeen) -> Array:
+def _earlier_range(earlier: ColumnsSeen) -> Array:
     """Return the range of each column's logarithm of the variance over pairs of consecutive earlier steps."""
-    if len(known.columns) < 2:
-        return known.been
-    logs, entries = np.stack(known.columns[:2], axis=1)
+    if len(earlier.columns) < 2:
+        return earlier.been
+    logs, entries = np.stack(earlier.columns[:2], axis=1)
     ends = [logs.max(axis=0), logs.min(axis=0)]
     pair = np.where(entries.min(axis=0) > 1.0, ends, np.nan)
-    if not known.been.size:
+    if not earlier.been.size:
         return pair
     # The values are NaN for steps without a variance, and `fmin` and `fmax` ignore NaN.
-    return np.stack([np.fmin(pair[0], known.been[0] + _FORGET), np.fmax(pair[1], known.been[1] - _FORGET)])
+    return np.stack([np.fmin(pair[0], earlier.been[0] + _FORGET), np.fmax(pair[1], earlier.been[1] - _FORGET)])
 
 
 def _largest_columns(sizes: Array) -> Array:
@@ -255,7 +255,7 @@ def _largest_columns(sizes: Array) -> Array:
     """
     order = np.argsort(-sizes, kind="stable")[:NAMED]
     least = _PART * sizes[order[0]]
-    return _padded(order[sizes[order] >= least])
+    return _pad_with_minus_one(order[sizes[order] >= least])
 
 
 def _moving_sites(sites: Array, before: tuple[Array, ...]) -> Array:
@@ -266,7 +266,7 @@ def _moving_sites(sites: Array, before: tuple[Array, ...]) -> Array:
     tables = [{int(line[0]): np.log(line[1:] + _TINY) for line in step} for step in (sites, *before)]
     present = [client for client in tables[0] if all(client in table for table in tables)]
     if not present:
-        return _padded(np.zeros(0))
+        return _pad_with_minus_one(np.zeros(0))
     figures = [np.stack([table[client] for client in present]) for table in tables]
     pairs = [(new, old) for new in figures[:2] for old in figures[2:]]
     steps = np.stack([new - old for new, old in pairs])
@@ -274,15 +274,15 @@ def _moving_sites(sites: Array, before: tuple[Array, ...]) -> Array:
     moves = np.maximum(up, down).max(axis=1)
     order = np.argsort(-moves, kind="stable")[:NAMED]
     least = max(_WORTH, _PART * float(moves[order[0]]))
-    return _padded(np.array(present)[order[moves[order] >= least]])
+    return _pad_with_minus_one(np.array(present)[order[moves[order] >= least]])
 
 
-def no_names() -> Array:
+def unnamed() -> Array:
     """Return the positions of columns and sites for a step that names none: an array of -1."""
     return np.full(FIGURES, -1.0)
 
 
-def _padded(numbers: Array) -> Array:
+def _pad_with_minus_one(numbers: Array) -> Array:
     filled = np.full(NAMED, -1.0)
     filled[: len(numbers)] = numbers
     return filled

@@ -23,9 +23,9 @@ import numpy as np
 
 from flower_pca.base.linalg import Array
 from flower_pca.tracking import columns
-from flower_pca.tracking.change import Baseline, ChangeVerdict, Quiet, StreamPosition
-from flower_pca.tracking.columns import Batch, ColumnsSeen
-from flower_pca.tracking.season import Season
+from flower_pca.tracking.change import ChangeVerdict, QuietDistribution, RecentBases, StreamPosition
+from flower_pca.tracking.columns import BatchFigures, ColumnsSeen
+from flower_pca.tracking.season import AlarmPeriod
 
 SPE, COLUMN, T2 = 1, 2, 4  # kinds of change, as bits that can be combined
 REASONS: Final = {SPE: "SPE", COLUMN: "column", T2: "T2"}
@@ -54,7 +54,7 @@ _STATISTICS: Final = {
 
 
 @dataclass(frozen=True)
-class Hindsight:
+class LateChanges:
     """The changes at earlier steps that were found later, when a statistic got its first level.
 
     `number` is the newest step in which a statistic got its first level. `judged` are the steps whose subspace was
@@ -69,17 +69,17 @@ class Hindsight:
     kinds: tuple[int, ...] = ()
     new: tuple[int, ...] = ()
 
-    def with_changes(self, number: int, found: Mapping[int, int], known: Collection[int]) -> Hindsight:
+    def with_changes(self, number: int, kinds_by_step: Mapping[int, int], figures: Collection[int]) -> LateChanges:
         """Return the state after step `number`. `found` has the kinds of the changes that this step revealed, by step.
 
         A change that is close to another change, or to a `known` change, is not counted again.
         """
         kinds, new = dict(zip(self.changes, self.kinds, strict=True)), list[int]()
-        for step, kind in sorted(found.items()):
+        for step, kind in sorted(kinds_by_step.items()):
             near = [other for other in kinds if abs(other - step) <= _SAME]
             if near:
                 kinds[near[0]] |= kind
-            elif not any(abs(other - step) <= _SAME for other in known):
+            elif not any(abs(other - step) <= _SAME for other in figures):
                 kinds[step] = kind
                 new.append(step)
         changes = tuple(sorted(kinds))
@@ -87,7 +87,7 @@ class Hindsight:
 
 
 @dataclass(frozen=True)
-class Finding:
+class StepOutcome:
     """The outcome of a step: the statistic of the subspace, its alarm level, and the kind of the change.
 
     `statistic` and `level` are NaN if they are unknown. `kind` is the sum of the kinds of a change, or 0 if there is no
@@ -97,11 +97,11 @@ class Finding:
     statistic: float = np.nan
     level: float = np.nan
     kind: int = 0
-    named: Array = field(default_factory=columns.no_names)
+    named: Array = field(default_factory=columns.unnamed)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Moment(StreamPosition):
+class FinishedStep(StreamPosition):
     """The figures of a finished step that a detector needs.
 
     Attributes
@@ -125,11 +125,11 @@ class Moment(StreamPosition):
     rows: int
     size: float
     known: tuple[int, ...]
-    batch: Batch | None
+    batch: BatchFigures | None
 
 
 @dataclass(frozen=True)
-class Panel:
+class DetectorMemory:
     """The memory of a detector: the bases of the newest steps, and the distribution of each statistic.
 
     Attributes
@@ -144,52 +144,52 @@ class Panel:
         The changes at earlier steps that were found later.
     """
 
-    baseline: Baseline = field(default_factory=Baseline)
+    baseline: RecentBases = field(default_factory=RecentBases)
     columns: ColumnsSeen | None = None
-    levels: dict[str, Quiet] = field(default_factory=dict)
-    hindsight: Hindsight = field(default_factory=Hindsight)
+    levels: dict[str, QuietDistribution] = field(default_factory=dict)
+    hindsight: LateChanges = field(default_factory=LateChanges)
 
     @property
-    def seasons(self) -> list[Season]:
+    def seasons(self) -> list[AlarmPeriod]:
         """The newest values and the period of recurring alarms, for each statistic."""
         return [self.levels[name].season for name in _STATISTICS if name in self.levels]
 
-    def judge(self, now: Moment) -> tuple[Finding, Panel]:
+    def outcome_of(self, finished: FinishedStep) -> tuple[StepOutcome, DetectorMemory]:
         """Return the outcome of a step, by levels that are learned from the stream, and the panel after the step."""
-        found, named, of_columns = dict[str, float](), columns.no_names(), self.columns
-        statistic = self.baseline.statistic(now.outside)
-        nothing, usual = _ROUNDING * now.size, self.baseline.usual(now.rows)
+        found, named, of_columns = dict[str, float](), columns.unnamed(), self.columns
+        statistic = self.baseline.statistic(finished.outside)
+        nothing, usual = _ROUNDING * finished.size, self.baseline.expected_for_noise(finished.rows)
         if statistic is not None:
             # Noise from a channel may make the statistic negative.
             found[_OUTSIDE] = float(np.log(max(statistic, 0.0) + max(nothing, _TINY))) - usual
-        if self.columns is not None and now.batch is not None:
-            more, named, of_columns = columns.look(self.columns, now.batch)
+        if self.columns is not None and finished.batch is not None:
+            more, named, of_columns = columns.column_statistics(self.columns, finished.batch)
             found |= {name: value for name, value in more.items() if np.isfinite(value)}
         verdicts, levels = dict[str, ChangeVerdict](), dict(self.levels)
         for name, value in found.items():
             watched = _STATISTICS[name]
-            terms = replace(now, rate=now.rate / watched.shared, floor=watched.floor)
-            verdicts[name], levels[name] = self.levels.get(name, Quiet()).judge(value, terms)
+            terms = replace(finished, rate=finished.rate / watched.shared, floor=watched.floor)
+            verdicts[name], levels[name] = self.levels.get(name, QuietDistribution()).verdict_on(value, terms)
         kind, earlier = 0, dict[int, int]()
         for name, verdict in verdicts.items():
             kind |= _STATISTICS[name].kind if verdict.changed else 0
             for step in verdict.changes:
-                if step < now.number:
+                if step < finished.number:
                     earlier[step] = earlier.get(step, 0) | _STATISTICS[name].kind
         level, hindsight = np.nan, self.hindsight
         subspace = verdicts.get(_OUTSIDE)
         if subspace is not None and subspace.level is not None:
             limit = float(np.exp(subspace.level + usual)) - nothing
-            if now.number in subspace.judged or (now.looks and not subspace.first):
+            if finished.number in subspace.judged or (finished.looks and not subspace.first):
                 level = limit
             if subspace.first:
-                judged = tuple(step for step in subspace.judged if step < now.number)
+                judged = tuple(step for step in subspace.judged if step < finished.number)
                 hindsight = replace(hindsight, level=limit, judged=judged)
         if earlier:
-            hindsight = hindsight.with_changes(now.number, earlier, now.known)
-        finding = Finding(np.nan if statistic is None else statistic, level, kind, named)
-        baseline = self.baseline.onward(now.basis, now.outside, now.rows)
-        return finding, Panel(baseline, of_columns, levels, hindsight)
+            hindsight = hindsight.with_changes(finished.number, earlier, finished.known)
+        finding = StepOutcome(np.nan if statistic is None else statistic, level, kind, named)
+        baseline = self.baseline.after_step(finished.basis, finished.outside, finished.rows)
+        return finding, DetectorMemory(baseline, of_columns, levels, hindsight)
 
 
 @dataclass(frozen=True)
@@ -202,18 +202,18 @@ class Detector:
     update_length: int
 
     @property
-    def learns(self) -> bool:
+    def learns_level(self) -> bool:
         """Whether the alarm level is learned from the stream."""
         return self.detect and self.threshold is None
 
-    def judge(self, panel: Panel, now: Moment) -> tuple[Finding, Panel]:
+    def outcome_of(self, panel: DetectorMemory, finished: FinishedStep) -> tuple[StepOutcome, DetectorMemory]:
         """Return the outcome of a step, and the panel after the step."""
-        if self.learns:
-            return panel.judge(now)
-        if not now.outside:
-            return Finding(), panel
-        if not (self.detect and now.looks):
-            return Finding(now.outside[0]), panel
+        if self.learns_level:
+            return panel.outcome_of(finished)
+        if not finished.outside:
+            return StepOutcome(), panel
+        if not (self.detect and finished.looks):
+            return StepOutcome(finished.outside[0]), panel
         assert self.threshold is not None
-        changed = now.outside[0] >= self.threshold
-        return Finding(now.outside[0], self.threshold, SPE if changed else 0), panel
+        changed = finished.outside[0] >= self.threshold
+        return StepOutcome(finished.outside[0], self.threshold, SPE if changed else 0), panel

@@ -32,7 +32,7 @@ _APART: Final = 3.0  # A phase differs from all steps if its median is more than
 
 
 @dataclass(frozen=True)
-class Season:
+class AlarmPeriod:
     """The newest values of a statistic, and the period of its alarms.
 
     Attributes
@@ -64,11 +64,11 @@ class Season:
         period = next((p for p in found if p), self.period)
         return replace(self, alarms=(*self.alarms, number)[-_ALARMS:], period=period)
 
-    def offset(self, number: int) -> float:
+    def phase_offset(self, number: int) -> float:
         """Return the usual difference between values of this step's phase and all values, or 0 if they are alike."""
         if not self.period:
             return 0.0
-        same = [self._known[j] for j in self._phase(number) if j in self._known and j != number]
+        same = [self._known_values[j] for j in self._steps_of_phase(number) if j in self._known_values and j != number]
         if len(same) < _FEWEST:
             return 0.0
         middle = float(np.median(self.values))
@@ -77,13 +77,13 @@ class Season:
 
     def without_phase_effect(self) -> Array:
         """Return the values minus the effect of their phase, which is estimated from the other steps of the phase."""
-        return np.array([value - self.offset(j) for j, value in zip(self.numbers, self.values, strict=True)])
+        return np.array([value - self.phase_offset(j) for j, value in zip(self.numbers, self.values, strict=True)])
 
     @cached_property
-    def _known(self) -> dict[int, float]:
+    def _known_values(self) -> dict[int, float]:
         return dict(zip(self.numbers, self.values.tolist(), strict=True))
 
-    def _phase(self, number: int) -> range:
+    def _steps_of_phase(self, number: int) -> range:
         """Return the numbers of the steps with the same phase as this step, in the kept range, oldest first."""
         first = self.numbers[0]
         return range(first + (number - first) % self.period, self.numbers[-1] + 1, self.period)
@@ -97,7 +97,7 @@ class Season:
 
     def _period_before(self, number: int, level: float) -> int:
         """Return the shortest period with which this alarm follows three consecutive loud steps, or 0."""
-        known = self._known
+        known = self._known_values
         for period in range(2, _KEPT // 4):
             first = number - _LEAST * period
             if first in known and self._is_period(period, first, number, level):
@@ -106,7 +106,7 @@ class Season:
 
     def _is_period(self, period: int, first: int, last: int, level: float) -> bool:
         """Return whether, in this range, all steps of the last step's phase are loud, and few other steps are loud."""
-        known = {j: value for j, value in self._known.items() if first <= j <= last}
+        known = {j: value for j, value in self._known_values.items() if first <= j <= last}
         loud = {j for j, value in known.items() if value > (float(np.median(self.values)) + level) / 2.0}
         # Only steps with values are compared, because a step without rows is no evidence against the period.
         same = {j for j in known if (last - j) % period == 0}

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from flower_pca.base import linalg
-from flower_pca.base.linalg import Array, Power
+from flower_pca.base.linalg import Array, PowerIteration
 
 # A Ritz value below this share of the largest counts as 0, so that its vector is not improved by a power step.
 _NULL: Final = 1e-8
@@ -19,7 +19,7 @@ _EPS: Final = float(np.finfo(float).eps)
 
 
 @dataclass(frozen=True)
-class Solver:
+class SubspaceSolver:
     """A solver for the r leading eigenvectors of C, from the products C B with the blocks B that it sends.
 
     C is the sum of L'L over the clients, where L is the matrix with the completed rows of a client.
@@ -33,7 +33,7 @@ class Solver:
     power : Power or None
         The state of the power method, or None for a Krylov space.
     block : ndarray
-        The block to send next after a call of `onward`, else the block that was sent last.
+        The block to send next after a call of `with_next_block`, else the block that was sent last.
     heard : ndarray or None
         The product with the block that was sent last.
     products : int
@@ -45,16 +45,16 @@ class Solver:
     stuck : bool
         Whether the error of the power method no longer decreases and is small enough to be rounding error.
     Z, CZ : ndarray or None
-        The first r Ritz vectors, and in a Krylov space their products with C. None after a call of `onward`.
+        The first r Ritz vectors, and in a Krylov space their products with C. None after a call of `with_next_block`.
     whole : tuple or None
-        In a Krylov space, all Ritz values and the eigenvectors of T. None after a call of `onward`.
+        In a Krylov space, all Ritz values and the eigenvectors of T. None after a call of `with_next_block`.
     """
 
     r: int
     Q: Array
     CQ: Array
     T: Array
-    power: Power | None
+    power: PowerIteration | None
     block: Array
     heard: Array | None = None
     products: int = 0
@@ -66,26 +66,26 @@ class Solver:
     whole: tuple[Array, Array] | None = None
 
     @classmethod
-    def krylov(cls, start: Array, *, r: int) -> Solver:
+    def by_krylov(cls, start: Array, *, r: int) -> SubspaceSolver:
         """Return a solver with a Krylov space that starts from these r or more orthonormal columns."""
         none = start[:, :0]
         return cls(r, none, none, np.zeros((0, 0)), None, start)
 
     @classmethod
-    def by_power(cls, start: Array, *, r: int) -> Solver:
+    def by_power(cls, start: Array, *, r: int) -> SubspaceSolver:
         """Return a solver with the power method, started from these r orthonormal columns."""
-        return replace(cls.krylov(start, r=r), power=Power.of(start))
+        return replace(cls.by_krylov(start, r=r), power=PowerIteration.start_from(start))
 
-    def step(self, S: Array, qr_every: int) -> Solver:
+    def after_product(self, S: Array, qr_every: int) -> SubspaceSolver:
         """Return the solver after it has received S, the product of C and the block. S may contain noise."""
         if self.power is None:
-            return self._extend(S)
+            return self._after_krylov_product(S)
         products = self.products + 1
         if self.power.inside:
             power = self.power.step(S, qr_every)
             return replace(self, power=power, block=power.block, products=products)
         values, Z, CZ, residuals = linalg.rayleigh_ritz(self.block, S)
-        # The next eigenvalue is not known here. The gap is computed as if it were 0, as in `_gap`.
+        # The next eigenvalue is not known here. The gap is computed as if it were 0, as in `_gap_at`.
         largest = max(float(values[-1]), _TINY)
         error = float(linalg.column_norms(residuals[:, None])[0]) / largest
         # The Ritz vectors replace the block, so from here on its columns are in the order of their values.
@@ -102,7 +102,7 @@ class Solver:
         )
 
     @property
-    def beyond(self) -> float:
+    def largest_outside(self) -> float:
         """The largest Ritz value orthogonal to the first r columns that were sent, or 0 if it is not known."""
         inner = self.T[self.r :, self.r :]
         if len(inner):
@@ -119,11 +119,11 @@ class Solver:
         return self.Z, self.values
 
     @property
-    def inside(self) -> float:
+    def squares_inside(self) -> float:
         """The sum of squares of the rows' projections onto the first r columns that were sent, in a Krylov space."""
         return float(np.trace(self.T[: self.r, : self.r]))
 
-    def find(self, *, tol: float, products: int, squares: float) -> tuple[Array, Array] | None:
+    def accurate_estimate(self, *, tol: float, products: int, squares: float) -> tuple[Array, Array] | None:
         """Return the result of `estimate` once it is accurate enough or the messages are used up, else None.
 
         `squares` is the trace of C, or an upper bound. Ritz values are no larger than eigenvalues, so no eigenvalue
@@ -137,9 +137,9 @@ class Solver:
         left = self.error
         if self.power is None:
             explained = float(self.values[: self.r].sum())
-            beyond = max(squares - explained, 0.0) + self._noise
+            beyond = max(squares - explained, 0.0) + self._error_of_traces
             left *= min(beyond / max(float(self.values[self.r - 1]), _TINY), 1.0)
-        within = _acceptable_error(self.values, tol, _gap(self.values, self.r))
+        within = _acceptable_error(self.values, tol, _gap_at(self.values, self.r))
         if self.stuck or left <= within or self.products >= products:
             return self.estimate()
         if self.whole is not None:
@@ -164,9 +164,9 @@ class Solver:
             Z = np.where(full, Z, self.Z)
         # |Cz|^2 / z'Cz is a better estimate of the eigenvalue than z'Cz, by half a power step.
         values = np.where(full, values * np.einsum("ij,ij->j", Z, Z), values)
-        return linalg.polish(Z), np.sort(values)[::-1]
+        return linalg.newton_orthonormalize(Z), np.sort(values)[::-1]
 
-    def onward(self) -> Solver:
+    def with_next_block(self) -> SubspaceSolver:
         """Return the solver with the next block to send, without the Ritz vectors."""
         if self.power is not None:
             return self
@@ -177,7 +177,7 @@ class Solver:
         return replace(self, block=block, heard=None, Z=None, CZ=None, whole=None)
 
     @property
-    def _noise(self) -> float:
+    def _error_of_traces(self) -> float:
         """The possible error of traces. Rounding, masks and channels make T asymmetric, which shows their size."""
         skew = float(np.linalg.norm(self.T - self.T.T))
         return skew + _EPS * float(np.trace(self.T))
@@ -195,17 +195,17 @@ class Solver:
             return None
         scaled = W[:, full] / np.sqrt(values[full])
         F = self.CQ @ scaled
-        lacking = abs(squares - float(np.vdot(F, F))) + self._noise
+        lacking = abs(squares - float(np.vdot(F, F))) + self._error_of_traces
         if lacking > max(tol, 64.0 * _EPS) * squares:  # No gap is large enough for this missing part.
             return None
         exact, V = linalg.eigh_descending(F.T @ F)
-        gap = _gap(exact, r) - lacking
+        gap = _gap_at(exact, r) - lacking
         if lacking > _acceptable_error(values, tol, gap) * gap:
             return None
         V = F @ (V[:, :r] / np.sqrt(exact[:r]))
-        return linalg.polish(V), exact[:r]
+        return linalg.newton_orthonormalize(V), exact[:r]
 
-    def _extend(self, S: Array) -> Solver:
+    def _after_krylov_product(self, S: Array) -> SubspaceSolver:
         r, new = self.r, self.block.T @ S
         if self.Q.shape[1]:
             old = self.Q.T @ S
@@ -219,7 +219,7 @@ class Solver:
         values, W = linalg.eigh_descending(T)
         V = W[:, :r]
         Z, CZ = Q @ V, CQ @ V
-        rest = linalg.length(CZ - Z * values[:r])
+        rest = linalg.frobenius_norm(CZ - Z * values[:r])
         return replace(
             self,
             Q=Q,
@@ -231,7 +231,7 @@ class Solver:
             Z=Z,
             CZ=CZ,
             whole=(values, W),
-            error=rest / max(_gap(values, r), _TINY),
+            error=rest / max(_gap_at(values, r), _TINY),
         )
 
 
@@ -241,13 +241,13 @@ def _acceptable_error(values: Array, tol: float, gap: float) -> float:
     return max(tol, rounding / max(gap, _TINY))
 
 
-def _gap(values: Array, r: int) -> float:
+def _gap_at(values: Array, r: int) -> float:
     """Return the gap between the r-th value and the next value. If the next value is not known, it counts as 0."""
     following = float(values[r]) if len(values) > r else 0.0
     return float(values[r - 1]) - following
 
 
-def beside(P: Array, p: int, seed: int) -> Array:
+def orthogonal_columns(P: Array, p: int, seed: int) -> Array:
     """Return p random orthonormal columns that are orthogonal to P. They are the same on every machine.
 
     They are drawn from the uniform distribution on (-1, 1), which is much cheaper than `random_block`.
@@ -265,4 +265,4 @@ def beside(P: Array, p: int, seed: int) -> Array:
     except np.linalg.LinAlgError:
         # If few directions are orthogonal to P, the random columns may be linearly dependent.
         columns = linalg.orth(columns)
-    return linalg.polish(columns - P @ (P.T @ columns))
+    return linalg.newton_orthonormalize(columns - P @ (P.T @ columns))

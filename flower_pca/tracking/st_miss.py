@@ -10,11 +10,11 @@ import numpy as np
 
 from flower_pca.base import checks
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import POSITIVE, Ask
+from flower_pca.core.kinds import POSITIVE, ArrayRule
 from flower_pca.core.stage import Arrays
 from flower_pca.rows import gaps
 from flower_pca.rows.stream import Stream
-from flower_pca.tracking.batch import Filling, respond, sums_by_column
+from flower_pca.tracking.batch import CompletedBatch, respond, sums_by_column
 from flower_pca.tracking.state import TrackState
 from flower_pca.tracking.tracker import Tracker
 
@@ -66,23 +66,25 @@ class STMiss(Tracker):
 
     @staticmethod
     def client(arrays: Arrays, data: Stream, memory: Arrays) -> tuple[Arrays, Arrays]:
-        return respond(arrays, data, memory, complete)
+        return respond(arrays, data, memory, fill_missing)
 
 
-def complete(arrays: Arrays, Y: Array, gone: Array, P: Array, found: Array | None) -> Filling:
+def fill_missing(
+    arrays: Arrays, Y: Array, missing_positions: Array, P: Array, outliers: Array | None
+) -> CompletedBatch:
     """Fill the missing entries of rows in place from the span of P. Outliers that `found` marks count as missing."""
-    if found is not None:
-        Y[found] = 0.0
-        # `gaps.fit` needs positions in ascending order, and `union1d` returns sorted positions.
-        gone = np.union1d(gone, np.flatnonzero(found))
-    columns = sums_by_column(Y, gone) if "columns" in arrays else None
-    A, deficient = gaps.fit(P, Y, gone)
+    if outliers is not None:
+        Y[outliers] = 0.0
+        # `gaps.fit_rows` needs positions in ascending order, and `union1d` returns sorted positions.
+        missing_positions = np.union1d(missing_positions, np.flatnonzero(outliers))
+    columns = sums_by_column(Y, missing_positions) if "columns" in arrays else None
+    A, deficient = gaps.fit_rows(P, Y, missing_positions)
     rows = A @ P.T
-    Y.ravel()[gone] = rows.ravel()[gone]
+    Y.ravel()[missing_positions] = rows.ravel()[missing_positions]
     left = np.subtract(Y, rows, out=rows)  # residual, which is zero at missing entries
-    return Filling(
+    return CompletedBatch(
         rows=Y,
-        found=np.zeros(Y.shape, dtype=bool) if found is None else found,
+        found=np.zeros(Y.shape, dtype=bool) if outliers is None else outliers,
         misfit=float(np.vdot(left, left)),
         deficient=deficient,
         columns=columns,
@@ -121,21 +123,21 @@ def modified_cs(P: Array, Y: Array, seen: Array, xi: Array | float) -> Array:
     limit = seen[rows] / _PENALTY
     every = np.broadcast_to(np.asarray(xi, dtype=np.float64), size.shape)
     radius = every[rows] / size[rows]
-    close = _CONVERGED * _norms(y)
+    close = _CONVERGED * _row_norms(y)
     across = np.ascontiguousarray(P.T)
     s, u, t = np.zeros_like(y), np.zeros_like(y), y.copy()
     for k in range(1, _STEPS + 1):
         g = (t @ P) @ across
         np.subtract(t, g, out=g)
         # The maximum avoids a division by 0 if a row is within the span of P.
-        lengths = np.maximum(_norms(g), np.finfo(float).tiny)
+        lengths = np.maximum(_row_norms(g), np.finfo(float).tiny)
         g *= np.maximum(0.0, 1.0 - radius / lengths)[:, None]
         g += s
         clipped = np.maximum(np.minimum(g, limit), -limit)
         g -= clipped
         done = np.zeros(len(rows), dtype=bool)
         if k % _TEST_EVERY == 0:
-            moved = np.maximum(_norms(clipped - u), _norms(g - s))
+            moved = np.maximum(_row_norms(clipped - u), _row_norms(g - s))
             done = moved <= close
         s, u = g, clipped
         if done.any():
@@ -151,7 +153,7 @@ def modified_cs(P: Array, Y: Array, seen: Array, xi: Array | float) -> Array:
     return S
 
 
-def _norms(E: Array) -> Array:
+def _row_norms(E: Array) -> Array:
     return np.asarray(np.sqrt(np.einsum("ij,ij->i", E, E)))
 
 
@@ -210,7 +212,7 @@ class RobustTracking(Tracker):
     """
 
     name: ClassVar[str] = "robust_tracking"
-    asks: ClassVar[Mapping[str, Ask]] = {**Tracker.asks, "smallest": POSITIVE}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {**Tracker.asks, "smallest": POSITIVE}
 
     smallest_outlier: float | None = None
 
@@ -235,15 +237,17 @@ class RobustTracking(Tracker):
         return respond(arrays, data, memory, complete_without_outliers)
 
 
-def complete_without_outliers(arrays: Arrays, Y: Array, gone: Array, P: Array, found: Array | None) -> Filling:
+def complete_without_outliers(
+    arrays: Arrays, Y: Array, missing_positions: Array, P: Array, outliers: Array | None
+) -> CompletedBatch:
     """Replace missing entries and outliers of rows in place. If `found` is None, find the outliers first."""
-    if found is None:
-        seen = gaps.weights_of(Y, gone) > 0.0
+    if outliers is None:
+        seen = gaps.observed_weights(Y, missing_positions) > 0.0
         if "smallest" in arrays:
             smallest = np.full(len(Y), float(arrays["smallest"]))
         else:
             counts = np.maximum(seen.sum(axis=1), 1)
             smallest = _DEFAULT_SIZE * np.sqrt(np.sum(Y**2, axis=1) / counts)
         S = modified_cs(P, Y, seen, _RADIUS * smallest)
-        found = seen & (np.abs(S) > _SUPPORT * smallest[:, None])
-    return complete(arrays, Y, gone, P, found)
+        outliers = seen & (np.abs(S) > _SUPPORT * smallest[:, None])
+    return fill_missing(arrays, Y, missing_positions, P, outliers)

@@ -15,11 +15,11 @@ from flower_pca.base import files, labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.rows.stream import UNTOLD
-from flower_pca.tracking.change import outside
+from flower_pca.tracking.change import largest_outside
 from flower_pca.tracking.columns import FIGURES as NAMED
-from flower_pca.tracking.columns import Batch
-from flower_pca.tracking.panel import Detector, Finding, Moment, Panel
-from flower_pca.tracking.solver import Solver
+from flower_pca.tracking.columns import BatchFigures
+from flower_pca.tracking.panel import Detector, DetectorMemory, FinishedStep, StepOutcome
+from flower_pca.tracking.solver import SubspaceSolver
 
 FIGURES: Final = (  # The figures of a step, by name.
     "rows", "residual", "deficient", "outliers", "missing", "statistic", "level", "changed", "misfit", "beyond",
@@ -30,7 +30,7 @@ _PROBES: Final = 15
 
 
 @dataclass(frozen=True)
-class Step:
+class TrackedStep:
     """The record of a finished step: its basis, the eigenvalues (`values`) of its completed rows, and its figures.
 
     `level` is the alarm level of the statistic. `misfit` is the mean square of the residual of a row in the old basis.
@@ -53,16 +53,16 @@ class Step:
     kind: int = 0
     named: Array = field(default_factory=lambda: np.zeros(0))
 
-    def line(self) -> Array:
-        """Return the step as a vector of numbers, from which `of` restores it."""
+    def to_vector(self) -> Array:
+        """Return the step as a vector of numbers, from which `from_vector` restores it."""
         figures = [float(getattr(self, name)) for name in FIGURES]
         if len(self.named):
             figures += [float(self.kind), *self.named]
         return np.concatenate([figures, self.values, self.basis.ravel()])
 
     @classmethod
-    def of(cls, line: Array, r: int, *, monitored: bool = False) -> Step:
-        """Restore a step with r components from the vector of numbers that `line` returned."""
+    def from_vector(cls, line: Array, r: int, *, monitored: bool = False) -> TrackedStep:
+        """Restore a step with r components from the vector of numbers that `to_vector` returned."""
         more = 1 + NAMED if monitored else 0
         ends = np.cumsum([len(FIGURES), more, r])
         figures, change, values, basis = np.split(line, ends)
@@ -147,22 +147,22 @@ class TrackState:
     step: int = 0
     lap: int = 0
     P: Array | None = None
-    solver: Solver | None = None
-    probe: Solver | None = None
+    solver: SubspaceSolver | None = None
+    probe: SubspaceSolver | None = None
     summed: bool = False
     d: int = 0
     sums: dict[str, float] = field(default_factory=dict)
     clients: tuple[int, ...] = ()
     each: dict[int, tuple[float, ...]] = field(default_factory=dict, metadata={files.APART: True})
     over: int = field(default=-1, metadata={files.APART: True})
-    record: tuple[Step, ...] = field(default=(), metadata={files.APART: True})
+    record: tuple[TrackedStep, ...] = field(default=(), metadata={files.APART: True})
     keep: int = 1000
     gone: int = 0
     totals: dict[str, int] = field(default_factory=dict)
     detecting: bool = False
     since: int = 0
     outside: tuple[float, ...] = ()
-    panel: Panel = field(default_factory=Panel)
+    panel: DetectorMemory = field(default_factory=DetectorMemory)
     by_column: Array | None = None
     untold: bool = False
     ended: bool = False
@@ -181,10 +181,10 @@ class TrackState:
     def wants_columns(self) -> bool:
         """Whether the next message also requests the figures of columns."""
         due = self.by_column is None and not self.closing
-        return due and self.monitored and self.P is not None
+        return due and self.monitors_columns and self.P is not None
 
     @property
-    def monitored(self) -> bool:
+    def monitors_columns(self) -> bool:
         """Whether columns and directions are monitored in addition to the whole subspace."""
         return self.panel.columns is not None
 
@@ -199,12 +199,12 @@ class TrackState:
         return next((season.period for season in self.panel.seasons if season.period), 0)
 
     @property
-    def last(self) -> bool:
+    def is_last(self) -> bool:
         """Whether the current step is the last step, by the requested number of steps or by the clients' answers."""
         return self.step + 1 == self.steps or (self.steps is None and not self.sums["left"])
 
     @property
-    def past_the_last(self) -> bool:
+    def is_past_last(self) -> bool:
         """Whether the stream had ended before this step, so that this step has no rows and no step will follow."""
         solver = self.probe or self.solver
         begun = solver is not None and solver.products > 0
@@ -214,10 +214,10 @@ class TrackState:
         """Return the last `newest` steps of the record as rows of a matrix, or an empty array if `newest` is 0."""
         if newest:
             first = len(self.record) - newest
-            return np.stack([step.line() for step in self.record[first:]])
+            return np.stack([step.to_vector() for step in self.record[first:]])
         return np.zeros(0)
 
-    def until(self, steps: int | None) -> TrackState:
+    def with_last_step(self, steps: int | None) -> TrackState:
         """Return the state with this total number of steps to take, or None to continue as long as there are rows.
 
         Raises
@@ -242,9 +242,9 @@ class TrackState:
             )
         return replace(self, steps=steps)
 
-    def recall(self, lines: Array) -> TrackState:
+    def with_steps(self, lines: Array) -> TrackState:
         """Return the state with the record that is restored from the rows of `lines`."""
-        steps = tuple(Step.of(line, self.r, monitored=self.monitored) for line in lines)
+        steps = tuple(TrackedStep.from_vector(line, self.r, monitored=self.monitors_columns) for line in lines)
         return replace(self, record=steps)
 
     def figures(self) -> dict[str, Array]:
@@ -273,13 +273,13 @@ class TrackState:
             **{f"total.{name}": np.array(total) for name, total in totals.items()},
         }
 
-    def after(
+    def at_next_step(
         self,
-        step: Step,
+        step: TrackedStep,
         *,
-        solver: Solver | None,
-        probe: Solver | None,
-        panel: Panel,
+        solver: SubspaceSolver | None,
+        probe: SubspaceSolver | None,
+        panel: DetectorMemory,
         detecting: bool,
         since: int,
         ended: bool,
@@ -311,17 +311,19 @@ class TrackState:
             closing=closing,
         )
 
-    def of_columns(self, columns: int) -> TrackState:
+    def with_column_count(self, columns: int) -> TrackState:
         """Return the state with this number of columns, unless the first sum has already shown the number."""
         if self.solver is None:
             return replace(self, d=columns)
         return self
 
 
-def step_of(state: TrackState, finding: Finding, basis: Array, values: Array, beyond: tuple[float, ...]) -> Step:
+def step_of(
+    state: TrackState, finding: StepOutcome, basis: Array, values: Array, beyond: tuple[float, ...]
+) -> TrackedStep:
     """Return the record of the finished step, with the counts of the batch and its largest eigenvalue in `beyond`."""
     sums = state.sums
-    return Step(
+    return TrackedStep(
         basis=basis,
         values=values,
         rows=int(sums["rows"]),
@@ -335,11 +337,11 @@ def step_of(state: TrackState, finding: Finding, basis: Array, values: Array, be
         misfit=sums["misfit"] / max(sums["rows"], 1.0) if sums["energy"] else np.nan,
         beyond=beyond[0] if beyond else np.nan,
         kind=finding.kind,
-        named=finding.named if state.monitored else np.zeros(0),
+        named=finding.named if state.monitors_columns else np.zeros(0),
     )
 
 
-def probe_on(state: TrackState, probe: Solver) -> TrackState:
+def with_probe(state: TrackState, probe: SubspaceSolver) -> TrackState:
     """Return the state with this probe, or with the statistic if the probe has received all its products.
 
     The statistic is the largest Ritz value outside each previous basis, divided by the number of rows.
@@ -347,34 +349,39 @@ def probe_on(state: TrackState, probe: Solver) -> TrackState:
     if probe.products < _PROBES:
         return replace(state, probe=probe)
     assert probe.values is not None
-    values = outside(probe, state.panel.baseline.bases) or (float(probe.values[0]),)
+    values = largest_outside(probe, state.panel.baseline.bases) or (float(probe.values[0]),)
     mean = tuple(value / state.sums["rows"] for value in values)
     return replace(state, probe=None, outside=mean)
 
 
-def left_over(state: TrackState, solver: Solver) -> tuple[float, ...]:
+def largest_left_over(state: TrackState, solver: SubspaceSolver) -> tuple[float, ...]:
     """Return the largest eigenvalue of the batch outside each previous basis, per row.
 
     A Krylov space contains these eigenvalues at no additional cost. For the power method, the probe has found them.
     """
     rows = state.sums["rows"]
     if solver.power is None:
-        older = outside(solver, state.panel.baseline.bases[1:])
-        return tuple(value / rows for value in (solver.beyond, *older))
+        older = largest_outside(solver, state.panel.baseline.bases[1:])
+        return tuple(value / rows for value in (solver.largest_outside, *older))
     if not state.panel.baseline.bases:
         return state.outside
-    known = [value / rows for value in outside(solver, state.panel.baseline.bases)]
+    known = [value / rows for value in largest_outside(solver, state.panel.baseline.bases)]
     # Except for noise, Ritz values are never larger than the eigenvalues, so the larger estimate is closer.
     return tuple(max(pair) for pair in zip(state.outside, known, strict=False))
 
 
-def moment(
-    state: TrackState, detector: Detector, basis: Array, values: Array, beyond: tuple[float, ...], solver: Solver | None
-) -> Moment:
+def finished_step(
+    state: TrackState,
+    detector: Detector,
+    basis: Array,
+    values: Array,
+    beyond: tuple[float, ...],
+    solver: SubspaceSolver | None,
+) -> FinishedStep:
     """Return the figures of the finished step that a detector needs. `basis` is the basis at the end of the step."""
     rows, batch = int(state.sums["rows"]), None
     if solver is not None and state.by_column is not None:
-        batch = Batch(
+        batch = BatchFigures(
             seen=state.by_column[0],
             sums=state.by_column[1],
             squares=state.by_column[2],
@@ -384,7 +391,7 @@ def moment(
             rows=rows,
             each=state.each,
         )
-    return Moment(
+    return FinishedStep(
         number=state.number,
         outside=beyond,
         basis=basis,
@@ -399,12 +406,12 @@ def moment(
     )
 
 
-def skip(state: TrackState) -> TrackState:
+def skip_step(state: TrackState) -> TrackState:
     """Return the state for the next step if clients do not have enough rows for a first basis.
 
     The skipped step is not recorded. If it is the last step, raise a DataError.
     """
-    if state.last:
+    if state.is_last:
         so_far = f" in {labels.count(state.step + 1, 'step')}" if state.step else ""
         raise DataError(
             f"No client has had a nonzero value{so_far}. Wait for rows before you start, or ask for more steps."

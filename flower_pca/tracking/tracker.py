@@ -20,15 +20,28 @@ from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.base.shown import shown
-from flower_pca.core.kinds import BLOCK, COLUMNS, COUNT, FLAG, MOST_STEPS, NUMBER, SEED, WIDTH, Ask, Kind, Part, index
+from flower_pca.core.kinds import (
+    BLOCK,
+    COLUMNS,
+    COUNT,
+    FLAG,
+    MOST_STEPS,
+    NUMBER,
+    SEED,
+    WIDTH,
+    ArrayRule,
+    Kind,
+    Part,
+    index_rule,
+)
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Merge, Stage, add
-from flower_pca.tracking.batch import BY_COLUMN, COUNTS, add_aligned, fault_of, shape_of, with_each
-from flower_pca.tracking.change import Baseline
+from flower_pca.core.stage import Arrays, Merge, Stage, add_answer
+from flower_pca.tracking.batch import BY_COLUMN, COUNTS, add_aligned, fault_in_counts, keeping_each, shape_of_product
+from flower_pca.tracking.change import RecentBases
 from flower_pca.tracking.columns import ColumnsSeen
-from flower_pca.tracking.panel import Detector, Panel
-from flower_pca.tracking.solver import Solver, beside
-from flower_pca.tracking.state import TrackState, left_over, moment, probe_on, skip, step_of
+from flower_pca.tracking.panel import Detector, DetectorMemory
+from flower_pca.tracking.solver import SubspaceSolver, orthogonal_columns
+from flower_pca.tracking.state import TrackState, finished_step, largest_left_over, skip_step, step_of, with_probe
 
 SOLVERS: Final = ("krylov", "power")
 # These are the minimum values of the integer settings.
@@ -92,9 +105,9 @@ class Tracker(Stage[TrackState]):
 
     by_row: ClassVar[bool] = True
     over_air: ClassVar[bool] = True
-    asks: ClassVar[Mapping[str, Ask]] = {
-        "step": index(2**53),
-        "lap": index(MOST_STEPS),
+    asks: ClassVar[Mapping[str, ArrayRule]] = {
+        "step": index_rule(2**53),
+        "lap": index_rule(MOST_STEPS),
         "refine": FLAG,
         "seed": SEED,
         "width": WIDTH,
@@ -130,7 +143,7 @@ class Tracker(Stage[TrackState]):
         checks.number(f"tol of {self.name}", self.tol, least=0.0)
         if self.threshold is not None:
             checks.number(f"threshold of {self.name}", self.threshold, least=0.0)
-        if self.monitor and not self._detector.learns:
+        if self.monitor and not self._change_detector.learns_level:
             raise ConfigError(
                 f"{option('monitor')} of {self.name} works only with detect=True and without threshold, but the "
                 "tracker is "
@@ -143,9 +156,9 @@ class Tracker(Stage[TrackState]):
     def start(self, model: Model) -> TrackState:
         assert isinstance(model.n_components, int)
         r, seed = model.n_components, model.seed
-        panel = Panel(columns=ColumnsSeen() if self.monitor else None)
-        if self._detector.learns and model.basis is not None:
-            panel = replace(panel, baseline=Baseline(bases=(model.basis,), rows=(0,)))
+        panel = DetectorMemory(columns=ColumnsSeen() if self.monitor else None)
+        if self._change_detector.learns_level and model.basis is not None:
+            panel = replace(panel, baseline=RecentBases(bases=(model.basis,), rows=(0,)))
         state = TrackState(r, seed, steps=model.steps, summed=model.summed, P=model.basis, keep=self.keep, panel=panel)
         if model.basis is None:
             return state
@@ -164,7 +177,7 @@ class Tracker(Stage[TrackState]):
         if state.solver is None:
             if state.d:
                 head["d"] = np.array(state.d)
-            return {**head, "seed": np.array(state.seed), "width": np.array(self._width(state))}
+            return {**head, "seed": np.array(state.seed), "width": np.array(self._block_width(state))}
         if state.probe is not None:
             return {**head, "block": state.probe.block, "outside": np.array(1)}
         return {**head, "block": state.solver.block}
@@ -174,7 +187,7 @@ class Tracker(Stage[TrackState]):
         if "closing" in arrays:
             return {"rows": COUNT}
         figures = {name: NUMBER if name in ("misfit", "energy") else COUNT for name in COUNTS}
-        parts = {"S": Part(shape_of(arrays, d), Kind.PRODUCT), **figures}
+        parts = {"S": Part(shape_of_product(arrays, d), Kind.PRODUCT), **figures}
         if "columns" in arrays:
             long = (len(arrays["P"]),)
             parts |= dict.fromkeys(BY_COLUMN, Part(long, Kind.COLUMNS))
@@ -204,21 +217,21 @@ class Tracker(Stage[TrackState]):
         return {**unknown, "S": squares * linalg.column_norms(solver.block)}
 
     def inspect(self, state: TrackState, reply: Arrays) -> None:
-        if fault := fault_of(reply):
+        if fault := fault_in_counts(reply):
             counts = [float(reply[name]) for name in COUNTS if name in reply]
             raise ProtocolError(f"An answer {fault}: its counts are {counts}. {OTHER_CLIENT}")
         if state.solver is None and not state.closing and len(reply["S"]):
             d, width = reply["S"].shape
-            if width != min(self._width(state), d):
+            if width != min(self._block_width(state), d):
                 raise ProtocolError(
                     f"A client answered with a matrix S of {labels.count(width, 'column')}, but the server asked for "
-                    f"{min(self._width(state), d)}. {OTHER_CLIENT}"
+                    f"{min(self._block_width(state), d)}. {OTHER_CLIENT}"
                 )
 
     def merging(self, state: TrackState) -> Merge:
         if state.summed or state.closing:
-            return add
-        return with_each(add_aligned if state.solver is None else add)
+            return add_answer
+        return keeping_each(add_aligned if state.solver is None else add_answer)
 
     @property
     def additive(self) -> bool:
@@ -238,10 +251,10 @@ class Tracker(Stage[TrackState]):
         nothing = not rows or not counts["energy"]
         if state.solver is None:
             if nothing:
-                return skip(state)
+                return skip_step(state)
             d = len(S)
-            if rows < state.r <= d and not state.last:
-                return skip(state)  # Clients pool these rows with the rows of the next step.
+            if rows < state.r <= d and not state.is_last:
+                return skip_step(state)  # Clients pool these rows with the rows of the next step.
             if state.r > min(rows, d):
                 raise DataError(
                     f"The first step has {labels.count(rows, 'row')} of {labels.count(d, 'column')}, too few for "
@@ -251,18 +264,18 @@ class Tracker(Stage[TrackState]):
                 )
             # The message contained only the seed, so clients have drawn the same block.
             block = linalg.random_basis(d, S.shape[1], state.seed)
-            state = replace(state, solver=self._solver(block, state.r))
+            state = replace(state, solver=self._new_solver(block, state.r))
         elif (nothing or rows < state.r) and state.P is not None:
-            if state.past_the_last:
+            if state.is_past_last:
                 return replace(state, ended=True)
             return self._end_step(state, state.P, np.zeros(state.r), state.outside)
         elif others and state.solver.Q.shape[1] and state.solver.products + 1 < self._most_products(state):
             # Products of different clients belong to different matrices, so they cannot be combined in a Krylov space.
-            return self._restart(state, state.solver)
+            return self._restarted_step(state, state.solver)
         if state.probe is not None:
-            return probe_on(state, state.probe.step(S, 1))
+            return with_probe(state, state.probe.after_product(S, 1))
         assert state.solver is not None
-        return self._after_product(state, state.solver.step(S, self.qr_every))
+        return self._after_product(state, state.solver.after_product(S, self.qr_every))
 
     def status(self, state: TrackState) -> Status | None:
         if not state.ended:
@@ -284,34 +297,36 @@ class Tracker(Stage[TrackState]):
         """Return the number of steps so far."""
         return state.gone + len(state.record)
 
-    def _width(self, state: TrackState) -> int:
+    def _block_width(self, state: TrackState) -> int:
         return state.r + (self.oversample if self.solver == "krylov" else 0)
 
-    def _solver(self, block: Array, r: int) -> Solver:
+    def _new_solver(self, block: Array, r: int) -> SubspaceSolver:
         if self.solver == "krylov":
-            return Solver.krylov(block, r=r)
-        return Solver.by_power(block, r=r)
+            return SubspaceSolver.by_krylov(block, r=r)
+        return SubspaceSolver.by_power(block, r=r)
 
-    def _solver_and_probe(self, P: Array, *, seed: int, lap: int, detecting: bool) -> tuple[Solver, Solver | None]:
+    def _solver_and_probe(
+        self, P: Array, *, seed: int, lap: int, detecting: bool
+    ) -> tuple[SubspaceSolver, SubspaceSolver | None]:
         """Return the solver for a step that starts from P, and a probe if the step needs it."""
         if self.solver == "krylov":
             extra = min(self.oversample, len(P) - P.shape[1])
-            block = np.hstack([P, beside(P, extra, seed)])
-            return self._solver(block, P.shape[1]), None
+            block = np.hstack([P, orthogonal_columns(P, extra, seed)])
+            return self._new_solver(block, P.shape[1]), None
         probe = None
-        if self.detect and (detecting or self._detector.learns) and lap == 0:
-            probe = Solver.by_power(linalg.random_basis(len(P), 1, seed), r=1)
-        return self._solver(P, P.shape[1]), probe
+        if self.detect and (detecting or self._change_detector.learns_level) and lap == 0:
+            probe = SubspaceSolver.by_power(linalg.random_basis(len(P), 1, seed), r=1)
+        return self._new_solver(P, P.shape[1]), probe
 
-    def _restart(self, state: TrackState, solver: Solver) -> TrackState:
+    def _restarted_step(self, state: TrackState, solver: SubspaceSolver) -> TrackState:
         """Return the state in which the step starts again, because the set of answering clients has changed.
 
         The message is counted, so that a step ends even if the clients keep changing.
         """
         if state.P is None:
             d = len(solver.Q)
-            block = linalg.random_basis(d, min(self._width(state), d), state.seed)
-            fresh = self._solver(block, state.r)
+            block = linalg.random_basis(d, min(self._block_width(state), d), state.seed)
+            fresh = self._new_solver(block, state.r)
         else:
             seed = state.seed + state.step + 1
             fresh = self._solver_and_probe(state.P, seed=seed, lap=state.lap, detecting=state.detecting)[0]
@@ -322,12 +337,12 @@ class Tracker(Stage[TrackState]):
             return self.first_products
         return self.products
 
-    def _after_product(self, state: TrackState, solver: Solver) -> TrackState:
+    def _after_product(self, state: TrackState, solver: SubspaceSolver) -> TrackState:
         # This is the sum of squares of all entries of the completed rows, or an upper bound.
-        squares = state.sums["misfit"] + (0.0 if state.P is None else solver.inside)
-        found = solver.find(tol=self.tol, products=self._most_products(state), squares=squares)
+        squares = state.sums["misfit"] + (0.0 if state.P is None else solver.squares_inside)
+        found = solver.accurate_estimate(tol=self.tol, products=self._most_products(state), squares=squares)
         if found is None:
-            onward = solver.onward()
+            onward = solver.with_next_block()
             if onward.block.shape[1]:
                 return replace(state, solver=onward)
         # If there is no next block, the Krylov space is invariant, so its estimate is exact.
@@ -335,7 +350,7 @@ class Tracker(Stage[TrackState]):
         outside = state.outside
         # In later laps, P was found from this batch, so it already contains any new directions.
         if state.lap == 0 and state.P is not None:
-            outside = left_over(state, solver)
+            outside = largest_left_over(state, solver)
         if state.lap < self.reuse:
             seed = state.seed + state.step + 1
             lap = state.lap + 1
@@ -344,22 +359,27 @@ class Tracker(Stage[TrackState]):
         return self._end_step(state, basis, values, outside, solver)
 
     def _end_step(
-        self, state: TrackState, basis: Array, values: Array, outside: tuple[float, ...], solver: Solver | None = None
+        self,
+        state: TrackState,
+        basis: Array,
+        values: Array,
+        outside: tuple[float, ...],
+        solver: SubspaceSolver | None = None,
     ) -> TrackState:
-        now = moment(state, self._detector, basis, values, outside, solver)
-        finding, panel = self._detector.judge(state.panel, now)
+        now = finished_step(state, self._change_detector, basis, values, outside, solver)
+        finding, panel = self._change_detector.outcome_of(state.panel, now)
         since, later = state.since + 1, panel.hindsight
         if finding.kind:
             since = 1
         elif later.number == state.number and later.changes:
             since = state.number - later.changes[-1] + 1
-        over, detecting = state.last, since >= self.update_length
+        over, detecting = state.is_last, since >= self.update_length
         following, probe = None, None
         if not over:
-            # `_restart` uses the same seed in the next step, so that it draws the same columns.
+            # `_restarted_step` uses the same seed in the next step, so that it draws the same columns.
             seed = state.seed + state.step + 2
             following, probe = self._solver_and_probe(basis, seed=seed, lap=0, detecting=detecting)
-        return state.after(
+        return state.at_next_step(
             step_of(state, finding, basis, values, outside),
             solver=following,
             probe=probe,
@@ -371,5 +391,5 @@ class Tracker(Stage[TrackState]):
         )
 
     @property
-    def _detector(self) -> Detector:
+    def _change_detector(self) -> Detector:
         return Detector(self.detect, self.threshold, self.alarm_rate, self.update_length)

@@ -1,7 +1,7 @@
 """A run in which parties hold different columns, and the result of such a run.
 
 All parties know the scores and the variances. The loadings of a column stay with the party that has
-the column. A simulation collects the loadings of all parties: `with_parts` puts them side by side, and the
+the column. A simulation collects the loadings of all parties: `with_loadings` puts them side by side, and the
 result equals a PCA of the pooled table. A deployment does not collect loadings, so `components_` has no
 columns.
 """
@@ -25,15 +25,15 @@ from flower_pca.core.config import PCAConfig
 from flower_pca.core.model import Model
 from flower_pca.core.roll import Roll
 from flower_pca.core.run import Run
-from flower_pca.names.ids import order
-from flower_pca.results.matching import read
+from flower_pca.names.ids import order_of_ids
+from flower_pca.results.matching import rows_as_table
 from flower_pca.results.pca import PCAResult, fields_of
 from flower_pca.results.projection import Projection
 from flower_pca.rows.frame import Frame
-from flower_pca.rows.split import Split
+from flower_pca.rows.split import ColumnPreparation
 from flower_pca.stages.ritz import RayleighRitz
 from flower_pca.vertical.rows import PartyCounts
-from flower_pca.vertical.stages import ColumnsOpening, Loadings
+from flower_pca.vertical.stages import ColumnsOpening, LoadingsStage
 
 BY_POSITION: Final = (
     "Rows were matched by position, because no party gave ids. Row 1 of all tables must belong to the same person, "
@@ -41,7 +41,7 @@ BY_POSITION: Final = (
 )
 
 
-def run(config: PCAConfig, algorithm: Algorithm[Any], decisions: dict[str, str]) -> Run:
+def run_over_columns(config: PCAConfig, algorithm: Algorithm[Any], decisions: dict[str, str]) -> Run:
     """Return a run in which parties hold different columns.
 
     The run needs all parties until its end, because no other party has the columns of a missing party.
@@ -49,18 +49,20 @@ def run(config: PCAConfig, algorithm: Algorithm[Any], decisions: dict[str, str])
     summed = config.mask is not None
     gaps = config.missing != "error"
     model = Model(
-        n_components=config.begins,
+        n_components=config.first_n_components,
         center=False,  # Each party centers and scales its own columns.
         scale=None,
         seed=config.seed,
         summed=summed,
         decisions=decisions,
-        split=Split(config.centered, config.scale, gaps, secrets.token_hex(16)),
+        split=ColumnPreparation(config.centered, config.scale, gaps, secrets.token_hex(16)),
     )
     roll = Roll(min_nodes=config.min_nodes, seed=config.seed, summed=summed, everyone=True)
-    opening = ColumnsOpening(width=algorithm.width(config.begins))
-    stages = (opening, algorithm, RayleighRitz(), Loadings())
-    return Run(stages, model=model, roll=roll, result=ColumnsResult, layers=[PartyCounts()], config=config.plain())
+    opening = ColumnsOpening(width=algorithm.width(config.first_n_components))
+    stages = (opening, algorithm, RayleighRitz(), LoadingsStage())
+    return Run(
+        stages, model=model, roll=roll, result=ColumnsResult, layers=[PartyCounts()], config=config.plain_settings()
+    )
 
 
 O = TypeVar("O", bound=Array | None)
@@ -126,43 +128,46 @@ class ColumnsResult(PCAResult):
             "spans_": {},
         }
 
-    def with_parts(
-        self, own: Mapping[int, dict[str, Array]], names: Mapping[int, Sequence[str] | None], ids: Sequence[str] | None
+    def with_loadings(
+        self,
+        loadings: Mapping[int, dict[str, Array]],
+        names: Mapping[int, Sequence[str] | None],
+        ids: Sequence[str] | None,
     ) -> Self:
         """Return the result with the loadings that these parties have shared, and the names of their columns.
 
         If two parties use the same name for a column, all names are preceded by the name of their party.
         """
-        parties = sorted(own)
-        parts = [own[party] for party in parties]
+        parties = sorted(loadings)
+        parts = [loadings[party] for party in parties]
         widths = [part["components"].shape[1] for part in parts]
         ends = np.cumsum([0, *widths]).tolist()
         return replace(
             self,
-            mean_=_beside(parts, "mean", np.zeros(ends[-1])),
-            scale_=_beside(parts, "scale", self.scale_),
-            fill_=_beside(parts, "fill", self.fill_),
+            mean_=_side_by_side(parts, "mean", np.zeros(ends[-1])),
+            scale_=_side_by_side(parts, "scale", self.scale_),
+            fill_=_side_by_side(parts, "fill", self.fill_),
             components_=np.hstack([np.empty((self.n_components_, 0)), *(part["components"] for part in parts)]),
-            local=own,
+            local=loadings,
             row_ids_=None if ids is None else list(ids),
             spans_={party: [ends[i], ends[i + 1]] for i, party in enumerate(parties)},
-            feature_names_in_=self._names({party: names.get(party) for party in parties}),
+            feature_names_in_=self._names_side_by_side({party: names.get(party) for party in parties}),
         )
 
-    def _names(self, names: Mapping[int, Sequence[str] | None]) -> Array | None:
+    def _names_side_by_side(self, names: Mapping[int, Sequence[str] | None]) -> Array | None:
         """Return the names of the columns of these parties side by side, or None if a party has no names."""
         parts = [part for part in names.values() if part is not None]
         if len(parts) < len(names) or not parts:
             return None
         every = [name for part in parts for name in part]
         if len(set(every)) == len(every):
-            return labels.texts(every)
+            return labels.names_as_array(every)
         sites = (labels.client_name(self.site_names, party) for party in names)
         pairs = zip(sites, parts, strict=True)
-        return labels.texts([f"{site}/{name}" for site, part in pairs for name in part])
+        return labels.names_as_array([f"{site}/{name}" for site, part in pairs for name in part])
 
     @staticmethod
-    def part(path: str | os.PathLike[str]) -> Projection:
+    def projection_of_party(path: str | os.PathLike[str]) -> Projection:
         """Return the projection of new people onto a party's loadings, from the file that the party's node has written.
 
         Raises
@@ -183,7 +188,7 @@ class ColumnsResult(PCAResult):
             mean_=own.get("mean"),
             scale_=own.get("scale"),
             fill_=own.get("fill"),
-            feature_names_in_=None if names is None else labels.texts(names),
+            feature_names_in_=None if names is None else labels.names_as_array(names),
         )
 
     @property
@@ -238,7 +243,7 @@ class ColumnsResult(PCAResult):
         """
         if not isinstance(X, Mapping):
             return super().transform(X)
-        tables = [read(columns) for columns in X.values()]
+        tables = [rows_as_table(columns) for columns in X.values()]
         rows = sorted({len(table) for table in tables})
         people = {None if table.ids is None else frozenset(table.ids) for table in tables}
         if len(X) != self.parties_ or len(rows) > 1 or len(people) > 1:
@@ -251,21 +256,21 @@ class ColumnsResult(PCAResult):
         parts = [self.loadings(party).transform(table) for party, table in zip(X, tables, strict=True)]
         if tables[0].ids is None:
             return np.asarray(np.sum(parts, axis=0))
-        orders = [order(table.ids or (), "the rows given") for table in tables]
+        orders = [order_of_ids(table.ids or (), "the rows given") for table in tables]
         ordered = [part[places] for part, places in zip(parts, orders, strict=True)]
         return np.asarray(np.sum(ordered, axis=0)[np.argsort(orders[0])])
 
     @property
-    def _columns(self) -> str:
+    def _column_count_in_words(self) -> str:
         if self.whole:
-            return super()._columns
+            return super()._column_count_in_words
         return f"the columns of {labels.count(self.parties_, 'client')}"
 
     @property
-    def _features(self) -> str:
+    def _feature_names(self) -> str:
         if self.whole:
-            return super()._features
-        return self._columns
+            return super()._feature_names
+        return self._column_count_in_words
 
     def table(self) -> str:
         """Return the variances as plain text, with the columns of largest weight if all loadings are shared."""
@@ -278,8 +283,8 @@ class ColumnsResult(PCAResult):
         """Return the names that a party uses for its columns, without the name of the party as a prefix."""
         before = f"{labels.client_name(self.site_names, party)}/"
         if all(str(name).startswith(before) for name in names):
-            return labels.texts([str(name).removeprefix(before) for name in names])
-        return labels.texts([str(name) for name in names])
+            return labels.names_as_array([str(name).removeprefix(before) for name in names])
+        return labels.names_as_array([str(name) for name in names])
 
     @property
     def frame(self) -> Frame:
@@ -310,7 +315,7 @@ class ColumnsResult(PCAResult):
             )
 
 
-def _beside(parts: Sequence[dict[str, Array]], name: str, otherwise: O) -> O | Array:
+def _side_by_side(parts: Sequence[dict[str, Array]], name: str, otherwise: O) -> O | Array:
     """Return the arrays of all parties with this name side by side, or `otherwise` if a party has no such array."""
     if otherwise is None or not all(name in part for part in parts):
         return otherwise

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from flower_pca.base import checks, labels
-from flower_pca.base.errors import OTHER_SERVER, DataError, private
+from flower_pca.base.errors import OTHER_SERVER, DataError, marked_private
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.core.layer import Layer, Work
@@ -26,8 +26,8 @@ from flower_pca.names import ids
 from flower_pca.names.columns import Heading
 from flower_pca.rows.frame import Frame, genotype_scale
 from flower_pca.rows.local import LocalData
-from flower_pca.rows.split import Split
-from flower_pca.stages.opening import in_brief
+from flower_pca.rows.split import ColumnPreparation
+from flower_pca.stages.opening import names_in_brief
 
 # A standard deviation of at most this multiple of the mean's rounding error counts as 0.
 _CONSTANT_ROUNDINGS: Final = 8.0
@@ -51,11 +51,11 @@ class PartyColumns(LocalData):
 
     FILE: ClassVar[str] = "-columns"  # the suffix of a file with columns, after the name of the file with the rows
 
-    def __init__(self, data: LocalData, split: Split) -> None:
+    def __init__(self, data: LocalData, split: ColumnPreparation) -> None:
         self.data, self.split = data, split
         self.order = np.arange(data.n)
         if data.table.ids is not None:
-            self.order = ids.order(data.table.ids, data.who)
+            self.order = ids.order_of_ids(data.table.ids, data.who)
         self.column_frame = _column_frame(data, split)
         framed = data.in_frame(self.column_frame, once=True)
         super().__init__(_transpose(framed, self.order), who=data.who)
@@ -74,9 +74,9 @@ class PartyColumns(LocalData):
     def table_length(self) -> int:
         return self.d
 
-    def with_salt(self, split: Split) -> PartyColumns:
+    def with_salt(self, split: ColumnPreparation) -> PartyColumns:
         """Return the same columns for a run with another salt. The salt changes only the digest of the ids."""
-        view: PartyColumns = self._view()
+        view: PartyColumns = self._new_view()
         view.split = split
         return view
 
@@ -92,7 +92,7 @@ class PartyColumns(LocalData):
         """The number of people and the digest of their ids, by which the server compares the parties."""
         if self.row_ids is None:
             return Heading(self.d, people=True)
-        return Heading(self.d, ids.digest(self.row_ids, self.split.salt), people=True)
+        return Heading(self.d, ids.digest_of_ids(self.row_ids, self.split.salt), people=True)
 
     @property
     def squares(self) -> Array:
@@ -143,12 +143,12 @@ class PartyCounts(Layer):
 
     name: ClassVar[str] = PARTIES
 
-    def ask(self, message: Broadcast, model: Model, *, opening: bool) -> Broadcast:
+    def change_message(self, message: Broadcast, model: Model, *, opening: bool) -> Broadcast:
         return replace(message, layers={**message.layers, PARTIES: {}})
 
     @staticmethod
-    def seal(says: Arrays, work: Work, up: Arrays) -> Arrays:
-        return {**up, "n": np.array(1)} if "n" in up else up
+    def seal_answer(instructions: Arrays, work: Work, answer: Arrays) -> Arrays:
+        return {**answer, "n": np.array(1)} if "n" in answer else answer
 
 
 def _transpose(framed: LocalData, order: Array) -> Array:
@@ -161,14 +161,14 @@ def _transpose(framed: LocalData, order: Array) -> Array:
     return columns
 
 
-def _column_frame(table: LocalData, split: Split) -> Frame:
+def _column_frame(table: LocalData, split: ColumnPreparation) -> Frame:
     """Return the frame in which a party centers and scales its own columns."""
     if table.missing and not split.gaps:
-        raise checks.not_finite(table.who, table.missing)
-    moments = table.observed()
-    with private():
-        _refuse(table, np.asarray(moments.seen) == 0, "are no values", then="Leave out such columns.")
-        scale = _scale(table, split)
+        raise checks.not_finite_error(table.who, table.missing)
+    moments = table.observed_moments()
+    with marked_private():
+        _refuse_columns(table, np.asarray(moments.value_counts) == 0, "are no values", remedy="Leave out such columns.")
+        scale = _scale_of_columns(table, split)
     frame = Frame(scale=scale, names=table.names)
     if split.center:
         frame = replace(frame, mean=moments.mean)
@@ -177,47 +177,49 @@ def _column_frame(table: LocalData, split: Split) -> Frame:
     return frame
 
 
-def _scale(table: LocalData, split: Split) -> Array | None:
-    moments = table.observed()
+def _scale_of_columns(table: LocalData, split: ColumnPreparation) -> Array | None:
+    moments = table.observed_moments()
     if split.scale is None:
         return None
     if split.scale == "max_abs":
-        peak = table.peak()
+        peak = table.largest_absolute()
         small = (peak > 0.0) & (peak < _LEAST_VALUE)
         why = f", which {option('scale', 'max_abs')} cannot scale"
-        _refuse(table, small, "are only values below 1e-145", why, then="Use a smaller unit for such columns.")
+        _refuse_columns(
+            table, small, "are only values below 1e-145", why, remedy="Use a smaller unit for such columns."
+        )
         return np.where(peak > 0.0, peak, 1.0)
     if split.scale == "genotype":
         outside = (moments.mean < 0.0) | (moments.mean > 2.0)
         why = f", but {option('scale', 'genotype')} needs counts from 0 to 2"
-        _refuse(
+        _refuse_columns(
             table,
             outside,
             "are values outside 0 to 2",
             why,
-            then=f"Drop such columns, or use {option('scale', 'std')}.",
+            remedy=f"Drop such columns, or use {option('scale', 'std')}.",
         )
         return genotype_scale(moments.mean, table.n)
-    deviation = np.sqrt(moments.m2 / moments.seen)
+    deviation = np.sqrt(moments.m2 / moments.value_counts)
     rounding = _CONSTANT_ROUNDINGS * np.finfo(np.float64).eps
     # The mean of a constant column has a rounding error, so its deviation may be slightly above 0.
     constant = deviation <= rounding * np.abs(moments.mean)
     why = f", which {option('scale', 'std')} cannot scale"
-    _refuse(
+    _refuse_columns(
         table,
         constant | (deviation < _LEAST_VALUE),
         "is only one distinct value",
         why,
-        then=f"Drop such columns, or use {option('scale', None)}.",
+        remedy=f"Drop such columns, or use {option('scale', None)}.",
     )
     return np.asarray(deviation)
 
 
-def _refuse(table: LocalData, bad: Array, found: str, why: str = "", *, then: str) -> None:
+def _refuse_columns(table: LocalData, bad: Array, finding: str, why: str = "", *, remedy: str) -> None:
     """Raise DataError if any column is bad. The message is "There `found` in column ... `why`. `then`"."""
     columns = np.flatnonzero(np.broadcast_to(bad, table.d))
     if len(columns):
         names = labels.column_names(table.names, table.d)
-        where = f"{in_brief([names[j] for j in columns])} of {table.who}"
-        noun = labels.noun(len(columns), "column")
-        raise DataError(f"There {found} in {f'{noun} ' * bool(table.names)}{where}{why}. {then}")
+        where = f"{names_in_brief([names[j] for j in columns])} of {table.who}"
+        noun = labels.pluralize(len(columns), "column")
+        raise DataError(f"There {finding} in {f'{noun} ' * bool(table.names)}{where}{why}. {remedy}")

@@ -3,7 +3,7 @@
 In such a run, the data of a client are `PartyColumns`: the client's columns are the rows, and the n people
 are the features. In `ColumnsOpening`, each party sends the sum of squares of its columns. Then an
 algorithm finds the leading eigenvectors U of XX' = sum X_p X_p', where X_p is the table of party p, and
-Rayleigh-Ritz orders them. In `Loadings`, every party computes its loadings.
+Rayleigh-Ritz orders them. In `LoadingsStage`, every party computes its loadings.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.errors import OTHER_CLIENT, OTHER_SERVER, DataError, ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import BLOCK, COUNT, ROWS, VALUES, Ask, Kind, Part
+from flower_pca.core.kinds import BLOCK, COUNT, ROWS, VALUES, ArrayRule, Kind, Part
 from flower_pca.core.model import Claim, Model
-from flower_pca.core.stage import MOST_ROWS, Arrays, Merge, Stage, add, end_if, stack
+from flower_pca.core.stage import MOST_ROWS, Arrays, Merge, Stage, add_answer, stack_answer, status_when
 from flower_pca.rows.frame import Frame
-from flower_pca.stages.opening import after_opening, block_or_drawn, eps_of, precision_of
+from flower_pca.stages.opening import after_opening, block_or_drawn, lowest_precision, precision_flags
 from flower_pca.vertical.rows import PartyColumns
 
 
@@ -83,7 +83,7 @@ class ColumnsOpening(Stage[ColumnsState]):
     @staticmethod
     def client(arrays: Arrays, data: PartyColumns, memory: Arrays) -> tuple[Arrays, Arrays]:
         squares = data.squared_error(np.zeros((data.d, 1)))
-        return {"n": np.array(data.n), **precision_of(data), "squares": np.array(squares)}, {}
+        return {"n": np.array(data.n), **precision_flags(data), "squares": np.array(squares)}, {}
 
     def bounds(self, state: ColumnsState, model: Model) -> Mapping[str, Array | float]:
         return {"n": MOST_ROWS, "single": 1.0, "rows": 1.0, "squares": 0.0}
@@ -94,24 +94,24 @@ class ColumnsOpening(Stage[ColumnsState]):
 
     def merging(self, state: ColumnsState) -> Merge:
         if state.summed:
-            return add
-        return stack
+            return add_answer
+        return stack_answer
 
     def server(self, state: ColumnsState, total: Any, answered: frozenset[int]) -> ColumnsState:
         if state.summed:
             return replace(state, total=total)
-        sums = functools.reduce(lambda sums, client: add(sums, client, total[client]), total, None)
+        sums = functools.reduce(lambda sums, client: add_answer(sums, client, total[client]), total, None)
         said = {client: float(up["squares"]) for client, up in total.items()}
         return replace(state, total=sums, said=said)
 
     def status(self, state: ColumnsState) -> Status | None:
-        return end_if(state.total is not None)
+        return status_when(state.total is not None)
 
     def finish(self, state: ColumnsState, model: Model) -> Model:
         assert state.total is not None
         assert model.heading is not None
         total, people = state.total, model.heading.count
-        checks.at_most(model.n_components, people, people)
+        checks.components_available(model.n_components, people, people)
         trace = float(total["squares"])
         if not trace > 0.0:
             raise DataError(
@@ -127,7 +127,7 @@ class ColumnsOpening(Stage[ColumnsState]):
             d=people,
             clients=round(float(total["n"])),
             sizes=None,
-            eps=eps_of(total),
+            eps=lowest_precision(total),
             trace=trace,
             basis=linalg.orth(block),
             product=None,
@@ -144,7 +144,7 @@ class LoadingsState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Loadings(Stage[LoadingsState]):
+class LoadingsStage(Stage[LoadingsState]):
     """Send U and the eigenvalues theta to every party, which computes its loadings V_p = X_p' U / sqrt(theta).
 
     V_p contains the party's rows of V in the decomposition X = U S V' of the pooled table. The party keeps V_p,
@@ -154,7 +154,7 @@ class Loadings(Stage[LoadingsState]):
     """
 
     name: ClassVar[str] = "loadings"
-    asks: ClassVar[Mapping[str, Ask]] = {"U": BLOCK, "values": VALUES}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {"U": BLOCK, "values": VALUES}
     fixed_set: ClassVar[bool] = True
 
     def start(self, model: Model) -> LoadingsState:
@@ -188,7 +188,7 @@ class Loadings(Stage[LoadingsState]):
         return replace(state, done=True)
 
     def status(self, state: LoadingsState) -> Status | None:
-        return end_if(state.done)
+        return status_when(state.done)
 
     def finish(self, state: LoadingsState, model: Model) -> Model:
         return model
@@ -199,4 +199,4 @@ def unit_scores(model: Model) -> Array:
     return np.ascontiguousarray(linalg.fix_signs(model.columns[:, : model.k]))
 
 
-BOTH: Final[dict[str, type[Stage[Any]]]] = {stage.name: stage for stage in (ColumnsOpening, Loadings)}
+BOTH: Final[dict[str, type[Stage[Any]]]] = {stage.name: stage for stage in (ColumnsOpening, LoadingsStage)}

@@ -9,7 +9,7 @@ from flower_pca.wire import records as records
 from flower_pca.wire.answers import DECLINES as DECLINES
 from flower_pca.wire.answers import NO_KEY as NO_KEY
 from flower_pca.wire.answers import SITE as SITE
-from flower_pca.wire.answers import Answer as Answer
+from flower_pca.wire.answers import ClientAnswer as ClientAnswer
 from flower_pca.wire.answers import as_config as as_config
 from flower_pca.wire.answers import is_reply as is_reply
 from flower_pca.wire.answers import read_answer as read_answer
@@ -22,7 +22,7 @@ from flower_pca.wire.answers import write_reply as write_reply
 from flower_pca.wire.kinds import EVALUATE as EVALUATE
 from flower_pca.wire.kinds import Config as Config
 from flower_pca.wire.kinds import Scalar as Scalar
-from flower_pca.wire.kinds import kind as kind
+from flower_pca.wire.kinds import message_kind as message_kind
 from flower_pca.wire.layouts import BOTH as BOTH
 from flower_pca.wire.layouts import CLIENT_FN as CLIENT_FN
 from flower_pca.wire.layouts import MESSAGE_API as MESSAGE_API
@@ -38,10 +38,10 @@ from flower_pca.wire.properties import write_directory_query as write_directory_
 from flower_pca.wire.properties import write_properties as write_properties
 from flower_pca.wire.properties import write_query as write_query
 from flower_pca.wire.records import SPOKEN as SPOKEN
-from flower_pca.wire.records import by_name as by_name
+from flower_pca.wire.records import arrays_by_name as arrays_by_name
 from flower_pca.wire.records import read_arrays as read_arrays
 from flower_pca.wire.records import value_of as value_of
-from flower_pca.wire.requests import Request as Request
+from flower_pca.wire.requests import ServerRequest as ServerRequest
 from flower_pca.wire.requests import is_request as is_request
 from flower_pca.wire.requests import open_request as open_request
 from flower_pca.wire.requests import read_request as read_request

@@ -9,14 +9,14 @@ from typing import Any, Final
 import numpy as np
 from flwr.app import MetricRecord, RecordDict
 
-from flower_pca.base.errors import ProtocolError, harmless
+from flower_pca.base.errors import ProtocolError, safe_for_log
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.names.columns import LONGEST, Heading
 from flower_pca.wire import packing, records
-from flower_pca.wire.kinds import EVALUATE, Config, verb
+from flower_pca.wire.kinds import EVALUATE, Config, fit_or_evaluate
 from flower_pca.wire.layouts import ARRAYS, CLIENT_FN, CONFIG, LOSS, MESSAGE_API, METRICS, NUM_EXAMPLES, layout_of_reply
-from flower_pca.wire.records import SPOKEN, VERSION, by_name, check_spoken, read_arrays, value_of
+from flower_pca.wire.records import SPOKEN, VERSION, arrays_by_name, read_arrays, require_known_version, value_of
 
 NO_KEY: Final = -1  # the key of a client without a partition-id
 # The keys of a node's name, and of the reason why it declines the alternative algorithm
@@ -28,7 +28,7 @@ _ANSWER: Final = "An answer"
 
 
 @dataclass(frozen=True)
-class Answer:
+class ClientAnswer:
     """A client's answer as the server reads it.
 
     If the client refuses to answer, `refusal` is its reason. `lasting` states whether the refusal holds for all further
@@ -53,7 +53,7 @@ def write_fit(
     num_examples: int,
     number: int,
     key: int,
-    about: Config | None = None,
+    description: Config | None = None,
     *,
     layers: Mapping[str, Arrays] | None = None,
 ) -> tuple[list[Array], int, Config]:
@@ -63,13 +63,13 @@ def write_fit(
     """
     if layers:
         arrays = packing.pack(arrays, layers)
-    metrics: Config = {**(about or {}), **SPOKEN, "number": number, "key": key, "names": ",".join(arrays)}
+    metrics: Config = {**(description or {}), **SPOKEN, "number": number, "key": key, "names": ",".join(arrays)}
     return [np.asarray(a) for a in arrays.values()], num_examples, records.without_empty(metrics)
 
 
-def write_memory(before: Arrays, after: Arrays) -> Config:
+def write_memory(memory: Arrays, new_memory: Arrays) -> Config:
     """Return a client's report on its memory: whether it had a memory of the run, and whether it has one now."""
-    return {name: True for name, arrays in ((_RECALLS, before), (_KEEPS, after)) if arrays}
+    return {name: True for name, arrays in ((_RECALLS, memory), (_KEEPS, new_memory)) if arrays}
 
 
 def write_evaluate(arrays: Arrays, num_examples: int, number: int, key: int) -> tuple[float, int, Config]:
@@ -82,13 +82,13 @@ def write_evaluate(arrays: Arrays, num_examples: int, number: int, key: int) -> 
     return float(arrays["squares"]) / num_examples, num_examples, metrics
 
 
-def refusal(reason: str, number: int, key: int, about: Config | None = None, *, lasting: bool = True) -> Config:
+def refusal(reason: str, number: int, key: int, description: Config | None = None, *, lasting: bool = True) -> Config:
     """Return the metrics of a client that refuses to answer, with the reason.
 
     `lasting` states whether the refusal holds for the rest of the run.
     """
     said: Config = {"number": number, "key": key, "names": "", "refusal": reason, _LASTING: lasting}
-    return records.without_empty({**(about or {}), **SPOKEN, **said})
+    return records.without_empty({**(description or {}), **SPOKEN, **said})
 
 
 def write_reply(kind: str, first: Any, num_examples: int, metrics: Config, *, layout: str = MESSAGE_API) -> RecordDict:
@@ -98,7 +98,7 @@ def write_reply(kind: str, first: Any, num_examples: int, metrics: Config, *, la
     """
     content = RecordDict()
     if layout == CLIENT_FN:
-        res = f"{verb(kind)}res"
+        res = f"{fit_or_evaluate(kind)}res"
         records.put_values(content, f"{res}.metrics", metrics)
         content.metric_records[f"{res}.num_examples"] = MetricRecord({"num_examples": num_examples})
         if kind == EVALUATE:
@@ -134,18 +134,18 @@ def as_config(values: object) -> Config:
         ) from error
 
 
-def read_reply(content: RecordDict, kind: str) -> Answer:
+def read_reply(content: RecordDict, kind: str) -> ClientAnswer:
     """Return a client's answer from the records of its reply."""
     layout = layout_of_reply(content, kind)
     if layout == CLIENT_FN:
-        res = f"{verb(kind)}res"
+        res = f"{fit_or_evaluate(kind)}res"
         examples = value_of(_ANSWER, content.metric_records[f"{res}.num_examples"], "num_examples", int)
         metrics: Mapping[str, Any] = content.config_records[f"{res}.metrics"]
         return read_answer(kind, metrics, examples, lambda: read_arrays(content.array_records.get(f"{res}.parameters")))
     if layout is None:
         found = ", ".join(sorted(content)) or "none"
         raise ProtocolError(
-            harmless(
+            safe_for_log(
                 f"An answer lacks the records {ARRAYS}, {METRICS} with {NUM_EXAMPLES}, and {CONFIG}. It has these "
                 f"records: {found}. Let a client of flower_pca answer. If clients.register has added PCA to the app, "
                 'give the strategy action="pca".'
@@ -163,27 +163,27 @@ def read_reply(content: RecordDict, kind: str) -> Answer:
 
 def read_answer(
     kind: str, metrics: Mapping[str, Any], num_examples: int, parameters: Callable[[], Sequence[Array]]
-) -> Answer:
+) -> ClientAnswer:
     """Return a client's answer from the values that its fit or evaluate has returned."""
     # The version is checked even for a refusal, because a different version may be the reason for the refusal.
-    check_spoken(_ANSWER, metrics, "a client", newest=VERSION)
+    require_known_version(_ANSWER, metrics, "a client", newest=VERSION)
     number = value_of(_ANSWER, metrics, "number", int)
     key = value_of(_ANSWER, metrics, "key", int)
-    site = harmless(value_of(_ANSWER, metrics, SITE, str))[:LONGEST] if SITE in metrics else ""
+    site = safe_for_log(value_of(_ANSWER, metrics, SITE, str))[:LONGEST] if SITE in metrics else ""
     if "refusal" in metrics:
-        why = harmless(value_of(_ANSWER, metrics, "refusal", str))
-        return Answer(number, key, {}, num_examples, why, bool(metrics.get(_LASTING, True)), site=site)
+        why = safe_for_log(value_of(_ANSWER, metrics, "refusal", str))
+        return ClientAnswer(number, key, {}, num_examples, why, bool(metrics.get(_LASTING, True)), site=site)
     if kind == EVALUATE:
         names = value_of(_ANSWER, metrics, "names", str).split(",")
-        return Answer(
+        return ClientAnswer(
             number, key, {n: np.array(value_of(_ANSWER, metrics, n, int, float)) for n in names}, num_examples
         )
     # Arrays are read only after these checks, because refusals and evaluations have none.
-    arrays = packing.unpack(by_name(_ANSWER, parameters(), metrics))
-    declines = harmless(value_of(_ANSWER, metrics, DECLINES, str)) if DECLINES in metrics else ""
+    arrays = packing.unpack(arrays_by_name(_ANSWER, parameters(), metrics))
+    declines = safe_for_log(value_of(_ANSWER, metrics, DECLINES, str)) if DECLINES in metrics else ""
     recalls = bool(metrics.get(_RECALLS, False))
     keeps = bool(metrics.get(_KEEPS, False))
-    heading = Heading.of(metrics)
-    return Answer(
+    heading = Heading.from_plain(metrics)
+    return ClientAnswer(
         number, key, arrays, num_examples, heading=heading, site=site, declines=declines, recalls=recalls, keeps=keeps
     )

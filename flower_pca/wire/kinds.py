@@ -11,14 +11,14 @@ Config: TypeAlias = dict[str, Scalar]
 EVALUATE: Final = "evaluate"
 
 
-def kind(stage: str) -> str:
+def message_kind(stage: str) -> str:
     """Return the type of a stage's messages in Flower: "train" or "evaluate"."""
     if stage == EVALUATE:
         return EVALUATE
     return "train"
 
 
-def verb(kind: str) -> str:
+def fit_or_evaluate(kind: str) -> str:
     """Return the verb, "fit" or "evaluate", with which Flower names the records of a message of this kind."""
     if kind == EVALUATE:
         return EVALUATE

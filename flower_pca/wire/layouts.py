@@ -12,7 +12,7 @@ from typing import Final
 
 from flwr.app import RecordDict
 
-from flower_pca.wire.kinds import EVALUATE, verb
+from flower_pca.wire.kinds import EVALUATE, fit_or_evaluate
 
 MESSAGE_API: Final = "message API"
 CLIENT_FN: Final = "client_fn"
@@ -21,17 +21,17 @@ ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
 NUM_EXAMPLES, LOSS, SERVER_ROUND = "num-examples", "loss", "server-round"
 
 
-def of_request(layout: str, kind: str) -> tuple[str, str]:
+def record_names(layout: str, kind: str) -> tuple[str, str]:
     """Return the names of the records with the arrays and with the config of a message of this kind."""
     if layout == MESSAGE_API:
         return ARRAYS, CONFIG
-    return f"{verb(kind)}ins.parameters", f"{verb(kind)}ins.config"
+    return f"{fit_or_evaluate(kind)}ins.parameters", f"{fit_or_evaluate(kind)}ins.config"
 
 
 def layout_of_request(content: RecordDict, kind: str) -> str | None:
     """Return the layout of a message, or None if it has neither. If it has both, the message API is preferred."""
     for layout in BOTH:
-        arrays, config = of_request(layout, kind)
+        arrays, config = record_names(layout, kind)
         if arrays in content.array_records and config in content.config_records:
             return layout
     return None
@@ -43,7 +43,7 @@ def layout_of_reply(content: RecordDict, kind: str) -> str | None:
         if kind == EVALUATE or ARRAYS in content.array_records:
             return MESSAGE_API
         return None
-    res = f"{verb(kind)}res"
+    res = f"{fit_or_evaluate(kind)}res"
     if f"{res}.metrics" in content.config_records and f"{res}.num_examples" in content.metric_records:
         return CLIENT_FN
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flower_pca.base.errors import ProtocolError, harmless
+from flower_pca.base.errors import ProtocolError, safe_for_log
 from flower_pca.wire import records
 
 
@@ -26,7 +26,7 @@ def read_packed(kind: str, record: Mapping[str, Any]) -> bytes:
     """
     packed = record.get(f"flower_pca.{kind}")
     if not isinstance(packed, bytes):
-        got = harmless(", ".join(map(str, record)) or "nothing")
+        got = safe_for_log(", ".join(map(str, record)) or "nothing")
         raise ProtocolError(
             f"The record contains no {kind}. It contains: {got}. Pass result.to_record() as train_config, or add its "
             "entries to your train_config."

@@ -10,7 +10,7 @@ from flower_pca.layers import EXPONENTS, WIRE
 
 def pack(arrays: Arrays, layers: Mapping[str, Arrays]) -> Arrays:
     """Return the arrays as they are sent, which is in fewer bits if the layers ask for this."""
-    wanted = bits(layers)
+    wanted = bits_of_layers(layers)
     if wanted == 64:
         return arrays
     from flower_pca.layers import precision
@@ -27,10 +27,10 @@ def unpack(arrays: Arrays) -> Arrays:
     return precision.unpack(arrays)
 
 
-def bits(layers: Mapping[str, Arrays]) -> int:
+def bits_of_layers(layers: Mapping[str, Arrays]) -> int:
     """Return the number of bits with which numbers are sent."""
     if WIRE not in layers:
         return 64
     from flower_pca.layers import precision
 
-    return precision.bits_in(layers[WIRE])
+    return precision.bits_of_message(layers[WIRE])

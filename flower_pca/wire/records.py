@@ -18,7 +18,7 @@ from flwr.app import MetricRecord as MetricRecord
 from flwr.app import RecordDict
 
 from flower_pca.base import files, labels
-from flower_pca.base.errors import ProtocolError, harmless
+from flower_pca.base.errors import ProtocolError, safe_for_log
 from flower_pca.base.linalg import Array
 from flower_pca.base.version import __version__
 from flower_pca.core.stage import Arrays
@@ -55,14 +55,14 @@ def names_in(record: ArrayRecord) -> str:
     return ",".join(name for name in record if name != _EMPTY)
 
 
-def size_of(whole: Content) -> int:
+def size_of(content: Content) -> int:
     """Return the size of a message's content in bytes: keys and values, as Flower's `message_size_mod` counts them."""
     size = 0
-    for record in whole.array_records.values():
+    for record in content.array_records.values():
         size += sum(len(name) + len(a.data) for name, a in record.items())
-    for config in whole.config_records.values():
+    for config in content.config_records.values():
         size += sum(len(name) + _size_of_value(value) for name, value in config.items())
-    for metrics in whole.metric_records.values():
+    for metrics in content.metric_records.values():
         size += sum(len(name) + _size_of_value(value) for name, value in metrics.items())
     return size
 
@@ -84,7 +84,7 @@ def read_array(array: FlowerArray) -> Array:
     return files.from_npy(array.data)
 
 
-def by_name(who: str, arrays: Sequence[Array], config: Mapping[str, Any]) -> Arrays:
+def arrays_by_name(who: str, arrays: Sequence[Array], config: Mapping[str, Any]) -> Arrays:
     """Return arrays by the names that a config lists."""
     text = value_of(who, config, "names", str) if "names" in config else ""
     if len(text) > _NAMES:
@@ -96,18 +96,19 @@ def by_name(who: str, arrays: Sequence[Array], config: Mapping[str, Any]) -> Arr
     # Errors repeat these names, which come from another machine.
     if max(map(len, names), default=0) > _WORD or not text.isprintable():
         raise ProtocolError(
-            f"{who} has arrays whose names are not printable or longer than {_WORD} characters: {harmless(text)}. "
+            f"{who} has arrays whose names are not printable or longer than {_WORD} characters: {safe_for_log(text)}. "
             f"{SENDER}"
         )
     if len(names) != len(arrays) or len(set(names)) != len(names):
         raise ProtocolError(
-            f"{who} has {labels.count(len(arrays), 'array')} for the names {harmless(text) or 'none'}, but each name "
+            f"{who} has {labels.count(len(arrays), 'array')} for the names {safe_for_log(text) or 'none'}, but "
+            f"each name "
             f"needs its own array. {SENDER}"
         )
     return dict(zip(names, arrays, strict=True))
 
 
-def check_spoken(who: str, config: Mapping[str, Any], stranger: str, *, newest: str) -> None:
+def require_known_version(who: str, config: Mapping[str, Any], stranger: str, *, newest: str) -> None:
     """Require that a message has the layout and version of this package.
 
     `stranger` is a noun for a sender without flower_pca, and `newest` is the version that all machines should have.
@@ -115,13 +116,13 @@ def check_spoken(who: str, config: Mapping[str, Any], stranger: str, *, newest: 
     layout, version = config.get(LAYOUT_KEY), config.get(VERSION_KEY)
     if layout == LAYOUT and version == VERSION:
         return
-    newest = harmless(newest)
+    newest = safe_for_log(newest)
     if layout is None:
         raise ProtocolError(
             f"{who} comes from {stranger} that does not belong to flower_pca. Install flower_pca {newest} everywhere, "
             "and use its strategies together with its clients."
         )
-    theirs = harmless(f"flower_pca {version or 'before 0.1'} with layout {layout}")
+    theirs = safe_for_log(f"flower_pca {version or 'before 0.1'} with layout {layout}")
     raise ProtocolError(
         f"{who} comes from {theirs}, but this machine has flower_pca {VERSION} with layout {LAYOUT}. Install "
         f"flower_pca {newest} everywhere."
@@ -135,17 +136,17 @@ def value_of(who: str, config: Mapping[str, Any], name: str, *wanted: type[Any])
         kinds = " or ".join(kind.__name__ for kind in wanted)
         if value is None:
             raise ProtocolError(f"{who} has no {name} ({kinds}). {SENDER}")
-        raise ProtocolError(f"{who} has {harmless(f'{name}={value!r}')}, which is not of type {kinds}. {SENDER}")
+        raise ProtocolError(f"{who} has {safe_for_log(f'{name}={value!r}')}, which is not of type {kinds}. {SENDER}")
     return value
 
 
-def word_of(who: str, config: Mapping[str, Any], name: str) -> str:
+def name_in_config(who: str, config: Mapping[str, Any], name: str) -> str:
     """Return a name from a config. The name appears in logs, so it must not contain control characters."""
     text: str = value_of(who, config, name, str)
     if len(text) > _WORD or not text.isprintable():
         raise ProtocolError(
             f"The {name} of {who.lower()} is not a printable text of at most {_WORD} characters: "
-            f"{harmless(repr(text))}. {SENDER}"
+            f"{safe_for_log(repr(text))}. {SENDER}"
         )
     return text
 
@@ -153,47 +154,47 @@ def word_of(who: str, config: Mapping[str, Any], name: str) -> str:
 Content: TypeAlias = RecordDict  # the content of a message, or of a context's state
 
 
-def with_names(arrays: Mapping[str, Array]) -> ArrayRecord:
+def named_array_record(arrays: Mapping[str, Array]) -> ArrayRecord:
     """Return a record of arrays by name, in the form in which Flower's strategies return arrays."""
     return ArrayRecord({name: FlowerArray(a) for name, a in arrays.items()})
 
 
-def config(values: Mapping[str, Any]) -> ConfigRecord:
+def config_record(values: Mapping[str, Any]) -> ConfigRecord:
     """Return a record of values by name. A caller's hooks get this record and may extend it."""
     return ConfigRecord(dict(values))
 
 
-def figures(metrics: Mapping[str, Any]) -> MetricRecord:
+def metric_record(metrics: Mapping[str, Any]) -> MetricRecord:
     """Return a record of numbers by name."""
     return MetricRecord(dict(metrics))
 
 
-def content(values: Mapping[str, Mapping[str, Any]]) -> Content:
+def message_content(values: Mapping[str, Mapping[str, Any]]) -> Content:
     """Return the content of a message or a state. `values` maps the name of each record to the record's values."""
     return RecordDict({name: ConfigRecord(dict(some)) for name, some in values.items()})
 
 
-def copy_of(whole: Content) -> Content:
+def copy_of_content(content: Content) -> Content:
     """Return a copy of a message's content, so that records can be added without changing the original."""
-    return RecordDict(dict(whole.items()))
+    return RecordDict(dict(content.items()))
 
 
-def put_values(whole: Content, name: str, values: Mapping[str, Any]) -> None:
+def put_values(content: Content, name: str, values: Mapping[str, Any]) -> None:
     """Store these values in the record of this name."""
-    whole.config_records[name] = ConfigRecord(dict(values))
+    content.config_records[name] = ConfigRecord(dict(values))
 
 
-def values_in(whole: Content, name: str) -> Mapping[str, Any]:
+def values_in(content: Content, name: str) -> Mapping[str, Any]:
     """Return the values in the record of this name, or an empty mapping if there is no such record."""
-    return dict(whole.config_records.get(name, {}))
+    return dict(content.config_records.get(name, {}))
 
 
-def put_arrays(whole: Content, name: str, arrays: Iterable[Array]) -> None:
+def put_arrays(content: Content, name: str, arrays: Iterable[Array]) -> None:
     """Store these arrays, in their order, in the record of this name."""
-    whole.array_records[name] = ArrayRecord([np.asarray(a) for a in arrays])
+    content.array_records[name] = ArrayRecord([np.asarray(a) for a in arrays])
 
 
-def arrays_in(whole: Content, name: str) -> list[Array]:
+def arrays_in(content: Content, name: str) -> list[Array]:
     """Return the arrays in the record of this name, in their order.
 
     Raises
@@ -201,22 +202,22 @@ def arrays_in(whole: Content, name: str) -> list[Array]:
     ProtocolError
         If there is no such record, or numpy cannot read it.
     """
-    return read_arrays(whole.array_records.get(name))
+    return read_arrays(content.array_records.get(name))
 
 
-def singles(arrays: ArrayRecord) -> Arrays:
+def arrays_of_record(arrays: ArrayRecord) -> Arrays:
     """Return the arrays of a record by name."""
     return {name: a.numpy() for name, a in arrays.items()}
 
 
-def put_named(whole: Content, name: str, arrays: Mapping[str, Array]) -> None:
+def put_named(content: Content, name: str, arrays: Mapping[str, Array]) -> None:
     """Store these arrays, with their names, in the record of this name."""
-    whole.array_records[name] = with_names({key: np.asarray(a) for key, a in arrays.items()})
+    content.array_records[name] = named_array_record({key: np.asarray(a) for key, a in arrays.items()})
 
 
-def named_in(whole: Content, name: str) -> Arrays | None:
+def named_in(content: Content, name: str) -> Arrays | None:
     """Return the arrays in the record of this name, by their own names, or None if there is no such record."""
-    found = whole.array_records.get(name)
+    found = content.array_records.get(name)
     if found is None:
         return None
     return {key: files.from_npy(a.data) for key, a in found.items()}

@@ -9,10 +9,10 @@ from typing import Any, Final
 import numpy as np
 from flwr.app import RecordDict
 
-from flower_pca.base.errors import ProtocolError, harmless
+from flower_pca.base.errors import ProtocolError, safe_for_log
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import Message
-from flower_pca.core.layer import flat, split
+from flower_pca.core.layer import flatten_layers, split_layers
 from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.layers import NAMED, PARTIES
 from flower_pca.names.columns import COLUMNS, read_names, write_names
@@ -20,21 +20,29 @@ from flower_pca.rows.covariates import NAME as COVARIATES
 from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.split import NAME as SPLIT
-from flower_pca.rows.split import Split
+from flower_pca.rows.split import ColumnPreparation
 from flower_pca.wire import packing, records
 from flower_pca.wire.kinds import Config
-from flower_pca.wire.kinds import kind as kind_of_stage
-from flower_pca.wire.layouts import ARRAYS, CLIENT_FN, CONFIG, MESSAGE_API, SERVER_ROUND, layout_of_request, of_request
+from flower_pca.wire.kinds import message_kind as kind_of_stage
+from flower_pca.wire.layouts import (
+    ARRAYS,
+    CLIENT_FN,
+    CONFIG,
+    MESSAGE_API,
+    SERVER_ROUND,
+    layout_of_request,
+    record_names,
+)
 from flower_pca.wire.records import (
     LAYOUT_KEY,
     SPOKEN,
     VERSION,
     VERSION_KEY,
-    by_name,
-    check_spoken,
+    arrays_by_name,
+    name_in_config,
     read_arrays,
+    require_known_version,
     value_of,
-    word_of,
 )
 
 _PARTS: Final = ("mean", "scale", "fill", "covariate_mean", "slopes", "grand", "sigma")
@@ -45,7 +53,7 @@ _ASKS, _ALTERNATIVE = "asks_names", "alternative"
 
 
 @dataclass(frozen=True)
-class Request:
+class ServerRequest:
     """A message from the server, as a client reads it."""
 
     algorithm: str
@@ -61,10 +69,10 @@ class Request:
     alternative: str = ""  # the algorithm with which the server may continue instead, if all nodes accept it
 
     @property
-    def every(self) -> Arrays:
+    def all_arrays(self) -> Arrays:
         """All arrays of the message. The names of layers' arrays begin with the name of the layer and a dot."""
         if self.layers:
-            return {**self.arrays, **flat(self.layers)}
+            return {**self.arrays, **flatten_layers(self.layers)}
         return self.arrays
 
 
@@ -103,7 +111,7 @@ def write_request(
     arrays = dict(message.arrays_for(client))
     arrays |= {f"frame.{part}": a for part, a in message.frame.arrays.items()}
     if message.layers:
-        arrays = {**packing.pack(arrays, message.layers), **flat(message.layers)}
+        arrays = {**packing.pack(arrays, message.layers), **flatten_layers(message.layers)}
     if message.frame.own:
         arrays[_OWN] = np.array(True)
     config = {
@@ -121,12 +129,12 @@ def write_request(
     if message.frame.names is not None:
         config[COLUMNS] = write_names(message.frame.names)
     if message.frame.split is not None:
-        config.update(message.frame.split.plain())
+        config.update(message.frame.split.to_text())
     if message.frame.covariates is not None:
-        config[COVARIATES] = message.frame.covariates.plain()
+        config[COVARIATES] = message.frame.covariates.to_text()
     content, kind = RecordDict(), kind_of_stage(message.stage)
     for layout in layouts:
-        of_arrays, of_config = of_request(layout, kind)
+        of_arrays, of_config = record_names(layout, kind)
         records.put_named(content, of_arrays, arrays)
         # A NumPyClient gets a list of arrays without names, so the config contains the names.
         names = {"names": ",".join(arrays)} if layout == CLIENT_FN else {}
@@ -148,12 +156,12 @@ def open_request(content: RecordDict, kind: str) -> tuple[list[Array], Config]:
     if layout is None:
         found = ", ".join(sorted(content)) or "none"
         raise ProtocolError(
-            harmless(
+            safe_for_log(
                 f"A message to {kind} lacks the records {ARRAYS} and {CONFIG}. It has these records: {found}. Send it "
                 "with a strategy of flower_pca."
             )
         )
-    of_arrays, of_config = of_request(layout, kind)
+    of_arrays, of_config = record_names(layout, kind)
     record = content.array_records[of_arrays]
     config = dict(content.config_records[of_config])
     if layout == MESSAGE_API:
@@ -161,32 +169,32 @@ def open_request(content: RecordDict, kind: str) -> tuple[list[Array], Config]:
     return read_arrays(record), config  # type: ignore[return-value]
 
 
-def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Request:
+def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> ServerRequest:
     """Return the server's message, read from the parameters and the config that fit or evaluate has received."""
-    check_spoken("A message", config, "a strategy", newest=str(config.get(VERSION_KEY, VERSION)))
-    arrays = packing.unpack(by_name("A message", parameters, config))
+    require_known_version("A message", config, "a strategy", newest=str(config.get(VERSION_KEY, VERSION)))
+    arrays = packing.unpack(arrays_by_name("A message", parameters, config))
     own = bool(np.any(arrays.pop(_OWN, False)))
     parts = {part: _double(arrays.pop(name)) for name, part in _FRAME.items() if name in arrays}
     names, columns = read_names("A message", config), None
     if SPLIT in config:
-        columns = Split.of(config)
-    beside = Covariates.read(str(config[COVARIATES]), parts) if COVARIATES in config else None
+        columns = ColumnPreparation.from_text(config)
+    beside = Covariates.from_text(str(config[COVARIATES]), parts) if COVARIATES in config else None
     mean, scale, fill = (parts.get(part) for part in ("mean", "scale", "fill"))
     frame = Frame(mean, scale, fill, own=own, names=names, split=columns, covariates=beside)
     layers: dict[str, Arrays] = {}
     if "." in "".join(arrays):  # Only the names of layers' arrays contain a dot.
-        arrays, layers = split(arrays, NAMED)
+        arrays, layers = split_layers(arrays, NAMED)
         # This refuses an unknown number of bits before any work is done.
-        packing.bits(layers)
+        packing.bits_of_layers(layers)
     if columns is not None:
         layers[PARTIES] = {}
-    algorithm = word_of("A message", config, "algorithm")
-    stage = word_of("A message", config, "stage")
+    algorithm = name_in_config("A message", config, "algorithm")
+    stage = name_in_config("A message", config, "stage")
     run = value_of("A message", config, "run", str)
     number = value_of("A message", config, "number", int)
     asks = bool(config.get(_ASKS, False))
     instead = str(config.get(_ALTERNATIVE, ""))
-    return Request(algorithm, stage, run, number, Message(arrays), frame, layers, asks, instead)
+    return ServerRequest(algorithm, stage, run, number, Message(arrays), frame, layers, asks, instead)
 
 
 def is_request(config: Mapping[str, Any]) -> bool:

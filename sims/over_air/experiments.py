@@ -202,7 +202,7 @@ def _separated(size: Size, kind: str, seed: int) -> list[float]:
     clean = moving.piecewise(n=size.n, r=size.r, d=600, change=600, rho=0.1, seed=seed)
     problem = moving.corrupted(clean, seed=seed, moving=size.n // 10 if "object" in kind else 0)
     true = clean.truth[0].T
-    P = trackers.alt_proj(problem.Y[:240], r=size.r) if "AltProj" in kind else moving.near(true, 0.04, seed)
+    P = trackers.alt_proj(problem.Y[:240], r=size.r) if "AltProj" in kind else moving.is_within_cut(true, 0.04, seed)
     air = AirChannel(noise_std=1e-6, seed=seed)
     streams = [Stream(batches, keep=True) for batches in problem.batches(CLIENTS)]
     tracker = RobustTracking(smallest_outlier=15.0, solver="power")

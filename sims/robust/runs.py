@@ -62,7 +62,7 @@ def as_published(algorithm: str, problem: Mixed, p: int, seed: int, clients: int
     report.ran(algorithm)
     chosen, V = make(algorithm), [np.zeros((0, p))]
     for step in stepwise.steps(chosen, np.array_split(problem.M, clients), n_components=p, seed=seed):
-        if step.message.stage == registry.closing(chosen).name:
+        if step.message.stage == registry.closing_of(chosen).name:
             L = np.vstack(V) @ step.message.arrays["U"].T
             return problem.errors(L, pooled.soft(problem.M - L, float(step.message.arrays["lam"])))[0]
         V = [memory["V"] for memory in step.memories if "V" in memory]

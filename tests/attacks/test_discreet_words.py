@@ -8,7 +8,7 @@ from test_profiles import algorithm_of, every_question
 from flower_pca import wire
 from flower_pca.base.errors import DataError
 from flower_pca.clients.policy.refusals import words_for_server
-from flower_pca.clients.policy.rules import everything
+from flower_pca.clients.policy.rules import allowed_names
 from flower_pca.names.table import Table
 from flower_pca.rows.frame import Frame
 
@@ -42,7 +42,7 @@ ALIKE = {
 def errors_of(rows):
     """What goes wrong at a node that serves everything, by stage and frame, before words are chosen for the server."""
     found = {}
-    node = Node(0, Table(rows, NAMES), allow=everything(), missing="mean")
+    node = Node(0, Table(rows, NAMES), allow=allowed_names(), missing="mean")
     for stage, arrays in every_question(D).items():
         for how, frame in FRAMES.items():
             try:
@@ -59,7 +59,7 @@ def test_words_about_rows_are_the_same_whichever_rows_are_spoilt(how):
     first, second = map(errors_of, ALIKE[how])
     assert first.keys() == second.keys()
     for asked, error in first.items():
-        one, other = words_for_server(error, discreet=True), words_for_server(second[asked], discreet=True)
+        one, other = words_for_server(error, hides_reasons=True), words_for_server(second[asked], hides_reasons=True)
         assert one == other, asked
         if isinstance(error, DataError):
             assert not [name for name in NAMES if name in one], asked
@@ -68,13 +68,13 @@ def test_words_about_rows_are_the_same_whichever_rows_are_spoilt(how):
 def test_only_a_discreet_node_keeps_details_of_rows_to_itself():
     errors = [error for how in ALIKE for error in errors_of(ALIKE[how][0]).values() if isinstance(error, DataError)]
     assert len(errors) > 20
-    assert any(words_for_server(e, discreet=False) != words_for_server(e, discreet=True) for e in errors)
+    assert any(words_for_server(e, hides_reasons=False) != words_for_server(e, hides_reasons=True) for e in errors)
 
 
 @pytest.mark.parametrize("rules", [{"masked_only": True}, {"min_noise": 1.0}, {"max_clip": 1.0}], ids=str)
 def test_a_node_with_such_a_rule_is_discreet(rules):
     node = Node(0, Table(ALIKE["gaps"][0], NAMES), **rules)
-    free = node.client._refuse(DataError("Row 3 has no value in column viral load."), {})
+    free = node.client._refusal(DataError("Row 3 has no value in column viral load."), {})
     assert "viral load" not in free["refusal"]
     assert "its own log says why" in free["refusal"]
     with pytest.raises(RefusedError):

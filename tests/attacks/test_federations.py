@@ -17,7 +17,7 @@ RNG = np.random.default_rng(0)
 SHARDS = [RNG.standard_normal((200 + i, D)) + i for i in range(4)]
 X, ALL, ONE = 0.3 * SHARDS[0], np.eye(D), np.eye(D)[:, :1]
 BUDGET = noise_of(1.0, 1e-6) ** 2
-ASKED = noise.instruction(clip=1.0, std=1.0001 / np.sqrt(BUDGET), budget=BUDGET)
+ASKED = noise.noise_instruction(clip=1.0, std=1.0001 / np.sqrt(BUDGET), budget=BUDGET)
 PARTS = {"n": (), "single": (), "rows": (), "sums": (D,), "squares": (D,)}
 
 AGAIN = {  # ways in which a table gets into another federation

@@ -11,7 +11,7 @@ from flower_pca.clients import Rules
 from flower_pca.clients import parties as node_columns
 from flower_pca.names import ids
 from flower_pca.rows.frame import Frame
-from flower_pca.rows.split import Split
+from flower_pca.rows.split import ColumnPreparation
 from flower_pca.vertical import rows
 
 N, D = 60, 4
@@ -23,7 +23,7 @@ OPENING = {"block": np.eye(D), "peaks": False}
 
 def product_of_people(node, **split):
     """X_p X_p' for all people, as a server asks for it."""
-    return node.ask("ssi", {"Z": np.eye(N)}, Frame(split=Split(**split)))["Y"]
+    return node.ask("ssi", {"Z": np.eye(N)}, Frame(split=ColumnPreparation(**split)))["Y"]
 
 
 def half(G):
@@ -73,11 +73,11 @@ def test_a_node_scales_its_columns_as_its_rule_says_and_in_no_other_way(rule, ot
 def test_a_masked_run_has_one_scale():
     nodes = [Node(i, table, split_columns=True) for i, table in enumerate([X, *OTHERS])]
     sums = Sums(nodes)
-    total = sums.product(np.eye(N), frame=Frame(split=Split()))
+    total = sums.product(np.eye(N), frame=Frame(split=ColumnPreparation()))
     centered = np.hstack([table - table.mean(axis=0) for table in [X, *OTHERS]])
     assert error_of(total, centered @ centered.T) < 1e-9
     with pytest.raises(RefusedError, match="the rule split_columns of this node allows only None"):
-        Sums(nodes).product(np.eye(N), frame=Frame(split=Split(scale="std")))
+        Sums(nodes).product(np.eye(N), frame=Frame(split=ColumnPreparation(scale="std")))
 
 
 def test_a_node_that_serves_columns_serves_no_rows():
@@ -108,7 +108,7 @@ def test_noise_that_hides_a_column_is_not_taken_for_noise_that_hides_a_person():
     noised = {"Z": np.eye(N)[:, :2], "dp.clip": 1.0, "dp.noise": 10.0, "dp.budget": 1.0}
     for given in ({}, {"min_noise": 1.0}):
         with pytest.raises(RefusedError, match="about columns asks for noise, but noise does not hide people"):
-            Node(0, X, split_columns=True, **given).ask("ssi", noised, Frame(split=Split()))
+            Node(0, X, split_columns=True, **given).ask("ssi", noised, Frame(split=ColumnPreparation()))
 
 
 def test_a_rule_on_columns_is_one_that_there_is():
@@ -125,7 +125,7 @@ def test_columns_take_no_memory_beyond_the_rows_taken_twice():
     try:
         for number, way in enumerate(ways):
             for salt in "ab":
-                node.ask("ssi", {"Z": Q}, Frame(split=Split(**way, salt=f"{number}{salt}")))
+                node.ask("ssi", {"Z": Q}, Frame(split=ColumnPreparation(**way, salt=f"{number}{salt}")))
         assert tracemalloc.get_traced_memory()[1] <= 2 * table.nbytes + 1e8
     finally:
         tracemalloc.stop()
@@ -139,9 +139,9 @@ def test_another_salt_means_another_digest_and_no_other_work(monkeypatch):
     second = node_columns.rows_or_columns(node.client._rows(), asked_with("b"))
     assert second is node_columns.rows_or_columns(node.client._rows(), asked_with("b"))
     assert second.heading.digest != first.heading.digest
-    assert second.heading.digest == ids.digest(first.row_ids, "b")
+    assert second.heading.digest == ids.digest_of_ids(first.row_ids, "b")
     assert second.measured is first.measured
 
 
 def asked_with(salt):
-    return wire.read_request(*request("ssi", {"Z": np.eye(N)}, Frame(split=Split(salt=salt))))
+    return wire.read_request(*request("ssi", {"Z": np.eye(N)}, Frame(split=ColumnPreparation(salt=salt))))

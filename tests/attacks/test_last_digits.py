@@ -31,7 +31,7 @@ def one_hot_rows():
 
 def floats(a, deviation, bits):
     """Noise as it was before there was a grid."""
-    return a + deviation * drawing.normals(np.shape(a), bits)
+    return a + deviation * drawing.draw_normals(np.shape(a), bits)
 
 
 @pytest.mark.slow
@@ -40,7 +40,7 @@ def floats(a, deviation, bits):
 def test_no_message_proves_that_a_row_is_missing(stage, epsilon, before, monkeypatch):
     """With the row an entry is rounded where it is; a number that is no multiple of that place shows there was none."""
     name, sent = {"ssi": ("Z", "Y"), "krylov": ("B", "S")}[stage]
-    budget = noise.Budget(DP(epsilon=epsilon, delta=1e-9, clip=1.0), 1)
+    budget = noise.BudgetLayer(DP(epsilon=epsilon, delta=1e-9, clip=1.0), 1)
     Z = np.eye(D)[:, :1]
     asked = {name: Z, **flat.noise(clip=1.0, std=budget.noise, budget=budget.budget)}
     without, within = (LocalData(X) for X in one_hot_rows())
@@ -85,7 +85,7 @@ def test_no_digit_is_lost_before_the_noise_is_added(deviation):
     """Against fractions: whole steps and rest apart, so that the noise meets the same rest wherever a number is."""
     rng = np.random.default_rng(1)
     a = rng.standard_normal(300) * 10.0 ** rng.integers(-30, 14, 300)
-    step, z = drawing.step_of(deviation), drawing.normals((300,), seeded_bits(8))
+    step, z = drawing.step_of(deviation), drawing.draw_normals((300,), seeded_bits(8))
     got = drawing.add_noise(a, deviation, seeded_bits(8))
     for x, n, y in zip(a, z, got, strict=True):
         steps = Fraction(x) / Fraction(step)
@@ -114,10 +114,10 @@ def bits_of(*blocks):
 def test_noise_has_tails_beyond_those_of_53_bits():
     """Before, no number was beyond 8.57 deviations, as if its chance of 1e-17 were none."""
     ones = 2**64 - 1
-    largest = drawing.normals((1,), bits_of([ones, 0], [0, 0]))[0]
+    largest = drawing.draw_normals((1,), bits_of([ones, 0], [0, 0]))[0]
     assert largest == pytest.approx(np.sqrt(2 * 193 * np.log(2)))
-    assert drawing.normals((1,), bits_of([ones, 0], [ones, 0]))[0] == pytest.approx(np.sqrt(2 * 64 * np.log(2)))
-    assert drawing.normals((1,), bits_of([0, 0], []))[0] == 0.0
+    assert drawing.draw_normals((1,), bits_of([ones, 0], [ones, 0]))[0] == pytest.approx(np.sqrt(2 * 64 * np.log(2)))
+    assert drawing.draw_normals((1,), bits_of([0, 0], []))[0] == 0.0
 
 
 def test_the_tails_have_the_law_of_a_normal_radius():
@@ -125,7 +125,7 @@ def test_the_tails_have_the_law_of_a_normal_radius():
     size, rng = 4000, np.random.default_rng(3)
     first = np.concatenate([np.full(size, 2**64 - 1, np.uint64), np.zeros(size, np.uint64)])
     more = rng.integers(0, 2**64, 2 * size, dtype=np.uint64)
-    z = drawing.normals((size,), bits_of(first, more))
+    z = drawing.draw_normals((size,), bits_of(first, more))
     assert z.min() > 9.4
     assert stats.kstest(z**2 / 2 - 64 * np.log(2), "expon").pvalue > 1e-9
 

@@ -22,4 +22,4 @@ def test_the_last_by_name_is_the_one_that_no_run_gets(how, names):
     names = names[: len(codes)]
     for order in itertools.permutations(names):
         rows = Table(np.column_stack([X[:, :1], *codes]), ("age", *order))
-        assert set(small_cells.find(LocalData(rows), Rules(min_rows=20))) == {names[-1]}
+        assert set(small_cells.revealing_columns(LocalData(rows), Rules(min_rows=20))) == {names[-1]}

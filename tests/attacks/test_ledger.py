@@ -117,7 +117,7 @@ def test_a_ledger_is_written_when_it_has_changed_and_only_then(tmp_path):
             act(book)
         seen.append((path.stat().st_ino, path.stat().st_mtime_ns))
         with ledger.open_ledger(path) as book:
-            kept = book.packed()
+            kept = book.to_json()
     written = [later != now for now, later in pairwise(seen)]
     assert written == [False, True, True, True, True, False, True]
     assert kept["groups"] == [[["78", "79"], ["79"], 0]]

@@ -151,7 +151,7 @@ def test_peaks_beyond_the_moments_beside_them_are_refused(times):
 
 def test_texts_of_nodes_are_cut_and_steer_no_terminal():
     evil = "\x1b[2J\r\n" + "x" * 5000
-    said = errors.harmless(evil)
+    said = errors.safe_for_log(evil)
     assert len(said) < 600
     assert said.isprintable()
     assert said.startswith("\\x1b[2J\\r\\n")
@@ -238,7 +238,7 @@ def test_a_node_of_another_version_is_left_out_and_named(other, refuses):
 def test_a_server_of_another_version_is_told_so_before_a_row_is_looked_at(other, kind, monkeypatch):
     monkeypatch.setattr(LocalData, "local_product", None)
     monkeypatch.setattr(LocalData, "moments", None)
-    monkeypatch.setattr(LocalData, "observed", None)
+    monkeypatch.setattr(LocalData, "observed_moments", None)
 
     def changed(message):
         differing(config_of(message), other)

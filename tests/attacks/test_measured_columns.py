@@ -53,7 +53,7 @@ def run_of_profile(rows, folder, *, beside=(), **options):
         i = int(context.node_config["partition-id"])
         own = {"profile": "masked", "trusted_keys": made.ca.parent, "sign_key": made.nodes[i], "memory_dir": folder}
         own |= dict(beside)
-        return Rules.of(None, own)
+        return Rules.with_changes(None, own)
 
     app = client_app(lambda context: rows[int(context.node_config["partition-id"])], rules=rules)
     settings = {"n_components": D, "mask": True, "min_nodes": len(rows), "missing": "local_mean", **options}
@@ -163,11 +163,11 @@ def test_few_values_of_a_column_do_not_count_as_measured():
 
     X = np.random.default_rng(0).standard_normal((40, 3))
     X[19:, 1], X[:, 2] = np.nan, 7.1
-    states = coverage.states(LocalData(X, missing=True), 20)
+    states = coverage.column_states(LocalData(X, missing=True), 20)
     assert states[0] == coverage.MEASURED
     assert states[1] == 1
     assert states[2] > 1
-    assert states[2] == coverage.states(LocalData(X[:11], missing=True), 2)[2]
+    assert states[2] == coverage.column_states(LocalData(X[:11], missing=True), 2)[2]
 
 
 @pytest.mark.parametrize("measured", [1, 3])
@@ -178,7 +178,7 @@ def test_a_covariate_that_one_site_has_measured_is_refused_like_any_column(measu
     def rules(context):
         i = int(context.node_config["partition-id"])
         own = {"trusted_keys": made.ca.parent, "sign_key": made.nodes[i], "memory_dir": tmp_path}
-        return Rules.of(None, {"profile": "masked", "share_names": True, "covariates": "e", **own})
+        return Rules.with_changes(None, {"profile": "masked", "share_names": True, "covariates": "e", **own})
 
     app = client_app(lambda context: Table(rows[int(context.node_config["partition-id"])], tuple("abcde")), rules=rules)
     strategy = PCAStrategy("covariance", n_components=2, mask=True, min_nodes=3, adjust="e")

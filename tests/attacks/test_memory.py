@@ -8,7 +8,7 @@ from dishonest import Node, Sums, error_of, signed
 from flower_pca import ProtocolError, Stream, registry
 from flower_pca.algorithms.robust.sizes import BINS
 from flower_pca.masking import client
-from flower_pca.masking.messages import NOTHING, raw
+from flower_pca.masking.messages import NOTHING, bytes_as_array
 
 D, P, VICTIM = 12, 3, 2
 RNG = np.random.default_rng(3)
@@ -122,7 +122,7 @@ class Chosen(Sums):
 
     def send(self, i, arrays, frame=None):
         if "mask.course" in arrays:
-            arrays = {**arrays, "mask.course": raw(self.course_of(i))}
+            arrays = {**arrays, "mask.course": bytes_as_array(self.course_of(i))}
         answer = super().send(i, arrays, frame)
         if "mask.past" in answer and "mask.earlier" in answer:
             self.told[i] = answer

@@ -14,7 +14,7 @@ import pytest
 from dishonest import NUMBERS, Node, RefusedError, Sums
 
 from flower_pca import Stream, assembly, make, registry
-from flower_pca.clients.policy.rules import everything
+from flower_pca.clients.policy.rules import allowed_names
 from flower_pca.core import kinds
 from flower_pca.core.drive import rounds
 from flower_pca.masking import messages
@@ -23,8 +23,8 @@ from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
-from flower_pca.rows.split import Split
-from flower_pca.simulation.backend import InProcess, Shards
+from flower_pca.rows.split import ColumnPreparation
+from flower_pca.simulation.backend import InProcessTransport, Shards
 from flower_pca.vertical import stages as vertical
 from flower_pca.vertical.rows import PartyColumns
 
@@ -38,7 +38,7 @@ RNG = np.random.default_rng(0)
 X = RNG.standard_normal((60, D))
 GAPPY = np.where(RNG.random((60, D)) < 0.1, np.nan, X)
 U = np.eye(D)[:, :2]
-SPLIT = Split()
+SPLIT = ColumnPreparation()
 SMALL = {"number": 0, "Z": U, "U": U, "B": U, "b": U[:, :1], "block": U, "reference": np.zeros(D), "part": np.eye(2)}
 LOOSE = ["steps", "inner_steps", "width", "seed", "own", "k", "top", "measure", "step", "lap", "refine", "d", "outside"]
 STRANGE = [0, -1, 1, 2, 2**31, 2**62, -(2**62), 0.5, 1e-320, 1e-150, 1e149, 1e308, -1e308, np.nan, np.inf, True]
@@ -57,7 +57,7 @@ def genuine():
 
     for name in registry.ALGORITHMS:
         few = {"max_rounds": 3} if hasattr(make(name), "max_rounds") else {}
-        plain = registry.closing(make(name)).name == "ritz" and not make(name).basic
+        plain = registry.closing_of(make(name)).name == "ritz" and not make(name).basic
         settings = [
             {"reconstruction_error": True},
             {"missing": "mean", **dict.fromkeys(("monitor", "standard_errors"), plain)},
@@ -78,7 +78,7 @@ def genuine():
         note("krylov", run, Shards([LocalData(X), LocalData(X + 1.0)]))
     for name in registry.TRACKERS:
         run = assembly.tracking(registry.tracker(name), n_components=2, steps=2)
-        note(name, run, InProcess([Stream(GAPPY, batch=20) for _ in "12"]))
+        note(name, run, InProcessTransport([Stream(GAPPY, batch=20) for _ in "12"]))
     run = assembly.run(assembly.config("exact_per_pca(max_rounds=3)", n_components="shared"))
     note("exact_per_pca", run, Shards([LocalData(X + 9.0 * X[:, :1])] * 3))
     summed = [{}, {"reference": np.zeros(D), "seed": np.array(1), "width": np.array(2), "peaks": np.array(False)}]
@@ -184,7 +184,7 @@ def test_the_sample_has_messages_of_every_stage(genuine_messages):
 @pytest.mark.slow
 def test_a_message_without_an_array_that_it_needs_is_refused_by_name(genuine_messages):
     """Of every stage, each array of each message left out: answered, or refused for what the stage reads."""
-    refused, rules = {}, {"allow": everything(), "missing": "mean", "split_columns": "any"}
+    refused, rules = {}, {"allow": allowed_names(), "missing": "mean", "split_columns": "any"}
     for (algorithm, stage), kept in genuine_messages.items():
         for arrays in kept:
             for name in arrays:
@@ -233,7 +233,7 @@ def by_names(genuine_messages):
 @pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
 def test_an_array_of_another_type_or_shape_is_refused_by_its_kind(genuine_messages):
     """Each array of every stage, one at a time: answered, or refused for what it is."""
-    refused, rules, seen = {}, {"allow": everything(), "missing": "mean", "split_columns": "any"}, set()
+    refused, rules, seen = {}, {"allow": allowed_names(), "missing": "mean", "split_columns": "any"}, set()
     for algorithm, stage, arrays in by_names(genuine_messages):
         frame = Frame(split=SPLIT if stage in vertical.BOTH else None)
         node = Node(0, Stream(GAPPY, batch=20) if algorithm in registry.TRACKERS else X, **rules)
@@ -278,7 +278,10 @@ def test_a_wrong_array_of_a_layer_is_refused_by_its_kind(named):
 def test_a_wrong_array_of_a_masked_sum_is_refused_by_its_kind(genuine_messages):
     """Those of each phase, left out or changed; and those of each stage that masks carry."""
     node, asked, states = at_every_phase()
-    inner = [arrays | {"mask.stage": messages.raw(stage.encode())} for _, stage, arrays in by_names(genuine_messages)]
+    inner = [
+        arrays | {"mask.stage": messages.bytes_as_array(stage.encode())}
+        for _, stage, arrays in by_names(genuine_messages)
+    ]
     about = {name: a for name, a in asked[Phase.UPLOAD].items() if name.startswith(messages.PREFIX)}
     cases = [*asked.items(), *((Phase.UPLOAD, {**about, **arrays}) for arrays in inner)]
     refused, seen = {}, set()
@@ -317,7 +320,7 @@ def test_mutated_messages_are_answered_or_refused(seed, genuine_messages, monkey
             continue
         tracked = algorithm in registry.TRACKERS and rng.random() < 0.9
         counted = {} if tracked or rng.random() < 0.9 else {"max_columns": 100 * D}
-        rules = {"allow": everything(), "missing": "mean", "split_columns": "any", **counted}
+        rules = {"allow": allowed_names(), "missing": "mean", "split_columns": "any", **counted}
         node = Node(0, Stream(GAPPY, batch=20) if tracked else GAPPY if rng.random() < 0.1 else X, **rules)
         split = SPLIT if rng.random() < (0.9 if stage in vertical.BOTH else 0.05) else None
         beside = Covariates(()) if stage.startswith(("adjusted", "harmonized")) else None
@@ -342,7 +345,7 @@ def test_mutated_messages_of_masked_sums_are_answered_or_refused(seed, genuine_m
             algorithm, stage = stages[int(rng.integers(len(stages)))]
             inner = genuine_messages[algorithm, stage][int(rng.integers(len(genuine_messages[algorithm, stage])))]
             arrays = {name: a for name, a in arrays.items() if name.startswith(messages.PREFIX)}
-            arrays |= {**inner, "mask.stage": messages.raw(stage.encode())}
+            arrays |= {**inner, "mask.stage": messages.bytes_as_array(stage.encode())}
         changed = mutated(rng, arrays)
         if long_loops(changed):
             continue
@@ -364,6 +367,6 @@ def at_every_phase():
                 states[phase] = dict(self.nodes[0].context.state)
             return super().send(i, arrays, frame)
 
-    nodes = [Node(i, X + i, allow=everything()) for i in range(3)]
+    nodes = [Node(i, X + i, allow=allowed_names()) for i in range(3)]
     Watched(nodes, run="fuzz").product(U)
     return nodes[0], asked, states

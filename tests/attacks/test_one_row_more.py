@@ -14,7 +14,7 @@ from fake_grid import Context, RecordDict
 from test_profiles import BOUNDED, BUDGET, D, algorithm_of, every_question, noise_known
 
 from flower_pca import registry
-from flower_pca.app import _load, _rules
+from flower_pca.app import _load_rows, _rules_of_node
 from flower_pca.clients import Rules, app
 from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.frame import Frame
@@ -149,7 +149,7 @@ def test_one_row_more_in_a_file_that_is_read_again_changes_nothing_else(how, tmp
         context = Context(1, 7, config, RecordDict(), {"algorithm": "ssi"})
         asked = request("ssi", {"Z": np.eye(D)[:, :1], **BUDGET}, None, "r", 0, "ssi")
         with noise_known():
-            answer, n, metrics = app.NodeClients(_load, _rules, {}).answer("fit", *asked, context)
+            answer, n, metrics = app.NodeClients(_load_rows, _rules_of_node, {}).answer("fit", *asked, context)
         said.append((n, {name: str(value) for name, value in metrics.items()}, np.asarray(answer[0])))
     assert said[0][:2] == said[1][:2]
     assert np.linalg.norm(said[0][2] - said[1][2]) <= 1.0 + 1e-6

@@ -20,10 +20,10 @@ from test_profiles import BUDGET, CLAIMS, OPENING, ROW, SHARDS, Foe, X, noise_kn
 from twins import twins
 
 from flower_pca import assembly, client_half, make, registry
-from flower_pca.algorithms.covariance import unpack
+from flower_pca.algorithms.covariance import unpack_triangle
 from flower_pca.cli import main
 from flower_pca.clients.policy.profiles import SETS
-from flower_pca.clients.policy.rules import everything
+from flower_pca.clients.policy.rules import allowed_names
 from flower_pca.core.drive import rounds
 from flower_pca.core.kinds import Kind
 from flower_pca.layers import NOISE
@@ -33,7 +33,7 @@ from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.backend import Shards
-from flower_pca.stages.opening import block_of
+from flower_pca.stages.opening import block_of_message
 
 pytestmark = pytest.mark.usefixtures("home")
 A, B = twins(seed=3)
@@ -86,20 +86,20 @@ def by_column(told):
         "sums": lambda X: (X - about).sum(axis=0),
         "squares": lambda X: np.sum((X - about) ** 2, axis=0),
     }
-    return told.near(told.sum(true[told.name]))
+    return told.is_within_cut(told.sum(true[told.name]))
 
 
 def local_product(told):
     def own(X):
         about = told.sent.get("reference", X.mean(axis=0))
-        return (X - about).T @ ((X - about) @ block_of(told.sent, D))
+        return (X - about).T @ ((X - about) @ block_of_message(told.sent, D))
 
-    return told.near(told.sum(own))
+    return told.is_within_cut(told.sum(own))
 
 
 def residual(told):
     Z = told.sent["Z"]
-    return told.near(told.sum(lambda X: np.sum((X - X @ Z @ Z.T) ** 2)))
+    return told.is_within_cut(told.sum(lambda X: np.sum((X - X @ Z @ Z.T) ** 2)))
 
 
 def leading_of(told):
@@ -109,7 +109,7 @@ def leading_of(told):
 
 def eigenvalues(told):
     leading = np.linalg.eigvalsh(told.C)[::-1] / told.n
-    return told.near(leading[: told.a.size].reshape(told.a.shape))
+    return told.is_within_cut(leading[: told.a.size].reshape(told.a.shape))
 
 
 def moved(told, C):
@@ -153,7 +153,7 @@ def whole_number(told):
 def moments_of(told):
     """Count, sums and squares, each in a unit of its own."""
     (X,) = told.tables
-    return told.near(np.array([len(X), *X.sum(axis=0) / CLIP, np.sum(X**2) / CLIP**2]) * CLIP**2 / np.sqrt(3))
+    return told.is_within_cut(np.array([len(X), *X.sum(axis=0) / CLIP, np.sum(X**2) / CLIP**2]) * CLIP**2 / np.sqrt(3))
 
 
 def a_figure(told):
@@ -165,24 +165,26 @@ def a_matrix(told):
 
 
 HOLDS = {  # For each array of an answer: a check that it is what the page says
-    "the number of rows": lambda told: told.near(told.n),
+    "the number of rows": lambda told: told.is_within_cut(told.n),
     "numbers of clients, or of entries that meet a condition": whole_number,
     "single numbers such as a weight or a step size": a_figure,
     "the sum of squares of the rows outside a basis that the server chooses": residual,
     "a mean of squares of the rows, or of their parts outside the span of a basis": a_figure,
     "the mean and the sum of squared deviations of each column": by_column,
     "the number, the sums and the squares of clipped rows": moments_of,
-    "C Z": lambda told: told.near(told.C @ told.block),
+    "C Z": lambda told: told.is_within_cut(told.C @ told.block),
     "C Z with the rows centered at the node's own mean": local_product,
     "a basis near the leading eigenvectors of C": basis_near_them,
     "C times a basis near the leading eigenvectors of C": image,
-    "all of C at once": lambda told: told.near(told.C[np.triu_indices(D)]) or error_of(unpack(told.a), told.C) < 1e-7,
+    "all of C at once": lambda told: (
+        told.is_within_cut(told.C[np.triu_indices(D)]) or error_of(unpack_triangle(told.a), told.C) < 1e-7
+    ),
     "the leading eigenvectors of C": leading_of,
     "the leading eigenvalues of C": eigenvalues,
     "Z'CZ": lambda told: error_of(told.a.T @ told.a, told.block.T @ told.C @ told.block) < 1e-7,
     "C times the directions that Z spans": lifted,
     "a matrix with a row for each column, computed step by step from C or from the rows": a_matrix,
-    "the largest absolute value of each column, which is one true entry": lambda told: told.near(
+    "the largest absolute value of each column, which is one true entry": lambda told: told.is_within_cut(
         told.sum(lambda X: np.abs(X).max(axis=0))
     ),
 }
@@ -227,7 +229,7 @@ def messages_of_a_run(name, profile):
         arrays = message.arrays_for(0)
         stage = messages.inner_stage(arrays) or message.stage
         if stage != messages.STAGE and (name not in registry.EXTRA_STAGES or stage == name):
-            yield stage, messages.plain(arrays), message.frame, message.layers
+            yield stage, messages.stage_arrays(arrays), message.frame, message.layers
 
 
 def seen_by_the_server(foe, name, rows):
@@ -417,7 +419,7 @@ def a_person_in_codes_that_are_not_found(foe):
 
 def harmonized(n, means, variances, grand, sigma):
     """The sums of a node's rows and of their squares, once it has standardized them as harmonized runs do."""
-    own = combat.effect(n, (means - grand) / sigma, variances / sigma**2)
+    own = combat.site_effect(n, (means - grand) / sigma, variances / sigma**2)
     left = (means - sigma * own.location) / np.sqrt(own.scale) + (1.0 - 1.0 / np.sqrt(own.scale)) * grand
     return np.concatenate([n * left, (n - 1.0) * variances / own.scale + n * left**2])
 
@@ -609,7 +611,7 @@ def test_every_sentence_of_the_page_is_played(profile, capsys):
         else:
             claims = LEFT_OPEN if head in ("What these rules do not prevent", "What you have to trust") else CLAIMS
             assert len([start for start in claims if re.match(start, line[4:])]) == 1, line
-    assert sorted(played) == sorted(["any algorithm", *everything()])
+    assert sorted(played) == sorted(["any algorithm", *allowed_names()])
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from twins import D as TWIN_COLUMNS
 from twins import questions, twins
 
 from flower_pca import registry
-from flower_pca.audit.sentences import telling
+from flower_pca.audit.sentences import disclosures_of
 from flower_pca.clients import Rules
 from flower_pca.clients.base import node_rows
 from flower_pca.clients.policy import promises
@@ -27,7 +27,7 @@ from flower_pca.layers import noise
 from flower_pca.masking import fixed
 from flower_pca.names.table import Table
 from flower_pca.rows.frame import Frame
-from flower_pca.rows.split import Split
+from flower_pca.rows.split import ColumnPreparation
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -52,7 +52,7 @@ OTHERS = "compare single rows|allow_noise is not set|must be about columns, but 
 
 
 def algorithm_of(stage):
-    return next(iter(sorted(registry.owners(stage))), "krylov")
+    return next(iter(sorted(registry.algorithms_of_stage(stage))), "krylov")
 
 
 def every_question(d):
@@ -84,7 +84,7 @@ class Foe:
 
     def page(self):
         keys = {"trusted_keys": "/k"} if self.profile == "masked" else {}
-        return telling(Rules.of(None, {"profile": self.profile, **keys}))
+        return disclosures_of(Rules.with_changes(None, {"profile": self.profile, **keys}))
 
     def nodes(self, shards=SHARDS, owners="ours", **more):
         """New nodes with nothing in their books."""
@@ -297,7 +297,7 @@ def no_cell_and_no_path(foe):
     foe.folder.mkdir(exist_ok=True)
     table.to_csv(path := foe.folder / f"{PATIENTS}.csv", index=False)
     secrets = [PATIENTS, str(foe.folder), *WORDS, *(repr(number)[:9] for number in X[:, :3].ravel().tolist())]
-    rules = Rules.of(None, {"profile": foe.profile})
+    rules = Rules.with_changes(None, {"profile": foe.profile})
     frames = [
         None,
         *map(asked_by_name, [("age",), ("age", "weight", "height"), ("diagnose",), ("age", "diagnose"), ("none",)]),
@@ -416,7 +416,12 @@ def nothing_of_single_people_by_columns(foe):
     """The scores of each person are what such a run tells: whatever the stage, and however columns are prepared."""
     Q = np.linalg.qr(RNG.standard_normal((len(X), 2)))[0]
     asked, nodes = every_question(len(X)) | {"loadings": {"U": Q}}, foe.nodes()
-    for split in (Split(), Split(center=False), Split(scale="std"), Split(gaps=True, salt="x")):
+    for split in (
+        ColumnPreparation(),
+        ColumnPreparation(center=False),
+        ColumnPreparation(scale="std"),
+        ColumnPreparation(gaps=True, salt="x"),
+    ):
         frame = Frame(split=split)
         for stage, arrays in asked.items():
             with pytest.raises(
@@ -607,14 +612,16 @@ def test_a_node_says_at_start_what_it_runs_and_what_its_own_rules_give_up(caplog
         assert "min_rows" not in caplog.text
         Node(0, X, profile="private", memory_dir=tmp_path, on_small_change="refuse", allow_sparse_columns=True)
         assert "on_small_change" not in caplog.text  # The rule does not affect answers there.
-    found = promises.weaker(Rules.of(None, {"profile": "masked", "trusted_keys": "/k", "on_small_change": "refuse"}))
+    found = promises.weaker_rules(
+        Rules.with_changes(None, {"profile": "masked", "trusted_keys": "/k", "on_small_change": "refuse"})
+    )
     assert "the server learns when rows of the file have changed" in found["on_small_change"]
 
 
 def test_rules_given_beside_take_the_place_of_the_profiles():
-    rules = Rules.of(Rules(min_rows=50), {"profile": "masked", "trusted_keys": "/k"})
+    rules = Rules.with_changes(Rules(min_rows=50), {"profile": "masked", "trusted_keys": "/k"})
     assert (rules.min_rows, rules.min_change, rules.profile) == (50, 50, "masked")
-    rules = Rules.of(Rules(min_rows=50), {"profile": "private"})
+    rules = Rules.with_changes(Rules(min_rows=50), {"profile": "private"})
     assert (rules.min_rows, rules.min_change, rules.max_epsilon, rules.profile) == (50, None, 1.0, "private")
-    assert Rules.of(rules, {"max_epsilon": 2.0}).profile == "private"
+    assert Rules.with_changes(rules, {"max_epsilon": 2.0}).profile == "private"
     assert Rules.of_node_config({"profile": "open", "allow": "krylov"}).allow == ["krylov"]

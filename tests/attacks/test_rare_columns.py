@@ -184,7 +184,7 @@ def test_without_one_column_of_a_pair_the_others_are_looked_at_together():
     """Of two pairs, and of a sum of three beside a pair, enough columns are in no run."""
     third, both = but_for(1, THIRD), but_for(2, HALF + THIRD)
     rows = Table(np.column_stack([X[:, :2], HALF, THIRD, third, both]), ("age", "bmi", "a", "b", "c", "d"))
-    found = small_cells.find(LocalData(rows), Rules(min_rows=20))
+    found = small_cells.revealing_columns(LocalData(rows), Rules(min_rows=20))
     assert found == {"c": "b with c", "d": "a with b with d"}
 
 
@@ -205,7 +205,7 @@ def test_pairs_are_found_as_by_hand():
             missed = np.count_nonzero(np.abs(off) > 1e-9, axis=0)
             others = np.any(points != points[i], axis=1)
             few |= bool(np.any((missed[others] > 0) & (missed[others] < 10)))
-        mine = bool([*small_cells._pairs(points, 10)])
+        mine = bool([*small_cells._collinear_pairs(points, 10)])
         single = any(np.unique(column, return_counts=True)[1].max() > 70 for column in (a, b))
         found += mine
         assert mine == few or single
@@ -300,7 +300,7 @@ def test_people_without_either_of_two_codes_do_not_hide_the_person_in_whom_they_
     """Means replace their values, and are nearly alike. So the difference of the columns was nearly that person."""
     rows = pd.DataFrame(X[:, :2], columns=["age", "bmi"]).assign(dia=HALF, ins=but_for(1, HALF))
     rows.loc[N - gaps :, ["dia", "ins"]] = np.nan
-    found = small_cells.find(LocalData(Table.of(rows), missing=True), Rules(min_rows=20, missing=missing))
+    found = small_cells.revealing_columns(LocalData(Table.of(rows), missing=True), Rules(min_rows=20, missing=missing))
     assert found["ins"] == "dia with ins"
 
 
@@ -321,18 +321,20 @@ def test_a_table_of_very_many_codes_says_that_combinations_are_not_looked_at(cap
     rows[:, 1] = but_for(1, rows[:, 0])
     names = tuple(f"{i:04d}" for i in range(small_cells.MOST + 1))
     rules = Rules(min_rows=20)
-    assert small_cells.find(LocalData(Table(rows[:, :-1], names[:-1])), rules) == {"0001": "0000 with 0001"}
+    assert small_cells.revealing_columns(LocalData(Table(rows[:, :-1], names[:-1])), rules) == {
+        "0001": "0000 with 0001"
+    }
     assert "not check combinations" not in caplog.text
-    assert small_cells.find(LocalData(Table(rows, names)), rules) == {}
+    assert small_cells.revealing_columns(LocalData(Table(rows, names)), rules) == {}
     assert "This node has 2001 columns of codes. With more than 2000, it does not check combinations" in caplog.text
     rows, names = np.column_stack([rows, first(1)]), (*names, "rare")
-    assert small_cells.find(LocalData(Table(rows, names)), rules) == {"rare": "rare"}
+    assert small_cells.revealing_columns(LocalData(Table(rows, names)), rules) == {"rare": "rare"}
 
 
 @pytest.mark.parametrize("columns", [50, 51])
 def test_in_few_rows_the_log_says_that_few_combinations_are_found(columns, caplog):
     rows = (np.random.default_rng(7).random((100, columns)) < 0.5) * 1.0
-    small_cells.find(LocalData(rows), Rules(min_rows=20))
+    small_cells.revealing_columns(LocalData(rows), Rules(min_rows=20))
     said = f"This node has {columns} columns of codes and only 100 rows. In so few rows it finds few combinations"
     assert (said in caplog.text) == (columns > 50)
 
@@ -348,8 +350,8 @@ def test_a_person_in_whom_two_codes_differ_is_not_told_under_masks(tmp_path):
 
 def test_what_was_found_is_kept_for_the_next_process_and_for_these_rows_and_rules_only(tmp_path, monkeypatch):
     looked = []
-    rare = small_cells._rare
-    monkeypatch.setattr(small_cells, "_rare", lambda data, least: looked.append(least) or rare(data, least))
+    rare = small_cells._rare_columns
+    monkeypatch.setattr(small_cells, "_rare_columns", lambda data, least: looked.append(least) or rare(data, least))
     rng = np.random.default_rng(5)
     plain = rng.standard_normal((100, 3))
     few = np.c_[plain, np.arange(100) < 3]

@@ -17,7 +17,7 @@ WORDS = (
 @pytest.fixture
 def signed_grid(tmp_path):
     """From rules to a grid of the first so many of six nodes that sign; ledgers stay from grid to grid."""
-    made = keys.write(tmp_path / "keys", nodes=6)
+    made = keys.write_keys(tmp_path / "keys", nodes=6)
     common = {"trusted_keys": tmp_path / "keys", "memory_dir": tmp_path / "memory", "masked_only": True}
 
     def start(n=5, **rules):

@@ -113,7 +113,7 @@ def test_bits_that_no_answer_can_have_are_refused_before_anything_is_kept(bits, 
     if masked:
         arrays = {"mask.step": np.array(0), "mask.single": np.array(False), "mask.setup": new_setup_id()}
     parameters, config = request("masked" if masked else "ssi", arrays, None, "r", 1, "ssi")
-    monkeypatch.setattr(type(node.client._store), "save", lambda *given: pytest.fail("something was kept"))
+    monkeypatch.setattr(type(node.client._store), "save", lambda *given: pytest.record_failure("something was kept"))
     config["names"] = f"{config['names']},wire.bits"
     said, n, metrics = node.client.fit([*parameters, np.array(bits)], config)
     assert (said, n) == ([], 0)

@@ -9,7 +9,7 @@ from flower_pca.masking import messages
 from flower_pca.masking.group import new_setup_id
 from flower_pca.masking.messages import Phase
 from flower_pca.rows.frame import Frame
-from flower_pca.rows.split import Split
+from flower_pca.rows.split import ColumnPreparation
 
 D = 3000
 RNG = np.random.default_rng(4)
@@ -35,7 +35,7 @@ def all_said(n, stage, arrays, **more):
 
 @pytest.mark.parametrize(("few", "many"), [(33, 63), (129, 250)])
 def test_under_masks_a_node_of_more_rows_says_the_same(few, many):
-    stage = {"mask.step": 2, "mask.setup": new_setup_id(), "mask.stage": messages.raw(b"summed_opening")}
+    stage = {"mask.step": 2, "mask.setup": new_setup_id(), "mask.stage": messages.bytes_as_array(b"summed_opening")}
     asked = {**stage, "reference": np.zeros(D), "peaks": False, "seed": 1}
     told = all_said(few, messages.STAGE, asked)
     assert "whose memory limit depends on its number of rows" in told[-1]
@@ -43,7 +43,7 @@ def test_under_masks_a_node_of_more_rows_says_the_same(few, many):
 
 
 def test_over_columns_a_party_of_more_columns_says_the_same():
-    more = {"split": Split(), "split_columns": True}
+    more = {"split": ColumnPreparation(), "split_columns": True}
     few, many = (np.random.default_rng(n).standard_normal((D, n)) for n in (9, 15))
     told = words_of_node(few, "covariance", {"columns": D}, **more)
     assert "for which this node has too little memory" in told

@@ -14,7 +14,7 @@ from dishonest import NUMBERS, Node, RefusedError, request
 from test_mutated import GAPPY, SPLIT, D, Watch, X, at_every_phase, long_loops
 
 from flower_pca import Stream, registry, wire
-from flower_pca.clients.policy.rules import everything
+from flower_pca.clients.policy.rules import allowed_names
 from flower_pca.masking import messages
 from flower_pca.masking.messages import Phase
 from flower_pca.rows.frame import Frame
@@ -120,7 +120,7 @@ def test_strange_messages_are_answered_or_refused(genuine_messages, monkeypatch)
         if loops(arrays):
             continue
         tracked = algorithm in registry.TRACKERS and rng.random() < 0.9
-        rules = {"allow": everything(), "missing": "mean", "split_columns": "any"}
+        rules = {"allow": allowed_names(), "missing": "mean", "split_columns": "any"}
         node = Node(0, Stream(GAPPY, batch=20) if tracked else GAPPY if rng.random() < 0.1 else X, **rules)
         split = SPLIT if rng.random() < (0.9 if stage in vertical.BOTH else 0.05) else None
         _, config = request(stage, {}, Frame(split=split), "r", next(NUMBERS), algorithm)
@@ -139,7 +139,7 @@ def test_strange_messages_of_masked_sums_are_answered_or_refused(genuine_message
         _, stage, inner = picked(rng, genuine_messages)
         if phase is Phase.UPLOAD and rng.random() < 0.5 and stage not in registry.TRACKERS:
             arrays = {name: a for name, a in arrays.items() if name.startswith(messages.PREFIX)}
-            arrays |= {**inner, "mask.stage": messages.raw(stage.encode())}
+            arrays |= {**inner, "mask.stage": messages.bytes_as_array(stage.encode())}
         arrays = strange(rng, arrays, inner)
         if loops(arrays):
             continue

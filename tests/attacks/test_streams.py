@@ -67,7 +67,7 @@ def test_rows_of_another_length_than_the_runs_are_refused_alike_before_a_batch_i
             node("st_miss", source, **how).ask("st_miss", {**MESSAGE, "d": 7})
         said.append(str(refused.value))
     assert len(set(said)) == 1
-    request = wire.Request("st_miss", "st_miss", "r", 0, {"d": np.array(7)}, Frame())
+    request = wire.ServerRequest("st_miss", "st_miss", "r", 0, {"d": np.array(7)}, Frame())
     with pytest.raises(DataError, match=r"The rows of the client have 6 columns, but the run has had 7 so far\."):
         limits.check_sizes(request, D)
 

@@ -31,7 +31,7 @@ def sums(monkeypatch):
 
 def grid_that_loses(folder, **rules):
     """Five nodes with signed keys, of which one is gone once the run has its first product."""
-    made = keys.write(folder / "keys", nodes=len(SHARDS))
+    made = keys.write_keys(folder / "keys", nodes=len(SHARDS))
 
     def own(context):
         key = made.nodes[context.node_config["partition-id"]]

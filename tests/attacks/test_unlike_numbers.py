@@ -9,7 +9,7 @@ import pytest
 from dishonest import Node, RefusedError, Sums, error_of, signed
 
 from flower_pca import ProtocolError
-from flower_pca.core.layer import flat
+from flower_pca.core.layer import flatten_layers
 from flower_pca.layers import single
 from flower_pca.rows.frame import Frame
 
@@ -22,7 +22,7 @@ ROWS = [RNG.standard_normal((60, D)) * 0.8 ** np.arange(D) + 0.1 * i for i in ra
 
 def single_numbers(name, numbers):
     """Numbers for single clients, as they travel."""
-    return flat({"single": single.table(name, numbers)})
+    return flatten_layers({"single": single.table_arrays(name, numbers)})
 
 
 U = np.linalg.qr(RNG.standard_normal((D, R)))[0]

@@ -48,7 +48,7 @@ def whole(blocks):
 def test_blocks_begin_at_the_same_rows_whatever_the_pieces_are(lengths, rows):
     ends = np.cumsum(lengths)
     pieces = [X[end - length : end] for end, length in zip(ends, lengths, strict=True)]
-    blocks = list(source.cut(pieces, rows))
+    blocks = list(source.cut_into_blocks(pieces, rows))
     expected = [X[i : i + rows] for i in range(0, N, rows)]
     assert [len(block) for block in blocks] == [len(block) for block in expected]
     assert all(np.array_equal(a, b) for a, b in zip(blocks, expected, strict=True))
@@ -69,7 +69,7 @@ def test_rows_by_slices_give_the_bits_of_the_array_in_memory(small_pieces, chunk
 
 def test_a_chunk_that_is_larger_than_a_piece_is_read_as_one(small_pieces):
     data = Dataset(X, 120)
-    assert np.array_equal(whole(adapters.of(data)), X)
+    assert np.array_equal(whole(adapters.as_blocks(data)), X)
     assert data.read == [(0, 120), (120, 240), (240, 300)]
 
 
@@ -83,21 +83,21 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_and_columns_are_picked_as_numpy_picks_them(small_pieces, kind):
-    rows, made = adapters.of(KINDS[kind]()), KINDS[kind]()
+    rows, made = adapters.as_blocks(KINDS[kind]()), KINDS[kind]()
     expected = made.toarray() if sp.issparse(made) else X
     columns, some = np.array([5, 0, 3]), np.array([0, 1, 49, 50, 51, 200, 299])
     assert np.array_equal(whole(rows), expected)
-    assert np.array_equal(whole(adapters.part(rows, some)), expected[some])
-    assert adapters.part(rows, some).shape == (7, D)
-    both = adapters.Joined((rows, adapters.part(rows, some)))
+    assert np.array_equal(whole(adapters.rows_of_source(rows, some)), expected[some])
+    assert adapters.rows_of_source(rows, some).shape == (7, D)
+    both = adapters.JoinedRows((rows, adapters.rows_of_source(rows, some)))
     assert np.array_equal(whole(both), np.concatenate([expected, expected[some]]))
     assert both.shape == (N + 7, D)
     assert both.place() is None
     if kind != "sparse":
-        chosen = adapters.picked(adapters.picked(rows, columns), np.array([2, 0]))
+        chosen = adapters.with_columns(adapters.with_columns(rows, columns), np.array([2, 0]))
         assert chosen.shape == (N, 2)
         assert np.array_equal(whole(chosen), expected[:, [3, 5]])
-        assert np.array_equal(whole(adapters.part(chosen, some)), expected[some][:, [3, 5]])
+        assert np.array_equal(whole(adapters.rows_of_source(chosen, some)), expected[some][:, [3, 5]])
 
 
 VIEWS = {
@@ -115,28 +115,28 @@ VIEWS = {
 def test_mapped_rows_are_opened_from_their_place(view, dtype, order, tmp_path):
     np.save(tmp_path / "rows.npy", np.asarray((9 * X + 90).astype(dtype), order=order))
     rows = VIEWS[view](np.load(tmp_path / "rows.npy", mmap_mode="r"))
-    place = adapters.of(rows).place()
+    place = adapters.as_blocks(rows).place()
     assert place.file == str(tmp_path / "rows.npy")
     assert np.array_equal(place.open(), rows)
     assert place.open().strides == rows.strides
 
 
 def test_columns_that_are_picked_back_into_their_own_order_are_the_rows_themselves():
-    rows = adapters.of(np.arange(12.0).reshape(3, 4))
+    rows = adapters.as_blocks(np.arange(12.0).reshape(3, 4))
     turned = np.array([2, 0, 3, 1])
-    assert adapters.picked(adapters.picked(rows, turned), np.argsort(turned)) is rows
-    assert adapters.picked(adapters.picked(rows, turned), np.array([1, 3])) is not rows
+    assert adapters.with_columns(adapters.with_columns(rows, turned), np.argsort(turned)) is rows
+    assert adapters.with_columns(adapters.with_columns(rows, turned), np.array([1, 3])) is not rows
 
 
 def test_rows_in_memory_have_no_place():
     for rows in (X, X.tolist(), sp.csr_array(X), Dataset(X), X[::-1]):
-        assert adapters.of(rows).place() is None
+        assert adapters.as_blocks(rows).place() is None
 
 
 def test_tables_in_column_order_are_not_copied_but_wide_ones_are():
     tall, wide = np.asfortranarray(X), np.asfortranarray(np.ones((20, 700)))
-    assert np.shares_memory(next(adapters.of(tall).pieces()), tall)
-    assert next(adapters.of(wide).pieces()).flags.c_contiguous
+    assert np.shares_memory(next(adapters.as_blocks(tall).pieces()), tall)
+    assert next(adapters.as_blocks(wide).pieces()).flags.c_contiguous
 
 
 @every("frame", [Frame(), Frame(X.mean(axis=0)), Frame(X.mean(axis=0), np.arange(1.0, D + 1))])
@@ -163,4 +163,4 @@ def test_rows_in_column_order_keep_it_and_give_the_same_products(frame, kind, mo
 @pytest.mark.parametrize("rows", [np.zeros(3), np.zeros((2, 2, 2)), np.array([["a", "b"]]), [[1j]]])
 def test_what_is_no_table_of_real_numbers_is_refused(rows):
     with pytest.raises(DataError, match="two-dimensional array of real numbers"):
-        adapters.of(rows)
+        adapters.as_blocks(rows)

@@ -151,7 +151,7 @@ def test_sparse_rows_in_a_file_give_the_bits_of_those_in_memory(dtype, center, g
         dense[::17, 2] = np.nan
     parts = [sp.csr_array((4 * part).astype(dtype)) for part in (dense[:170], dense[170:])]
     given = [write_cells(new_folder(tmp_path) / "x.h5ad", part)["X"] for part in parts]
-    assert len(list(adapters.of(given[1]).pieces())) > 3
+    assert len(list(adapters.as_blocks(given[1]).pieces())) > 3
     for algorithm in ("krylov", "covariance"):
         here, there = (
             simulate(algorithm, shards, n_components=2, center=center, missing="mean") for shards in (parts, given)
@@ -207,7 +207,7 @@ def test_an_annotated_object_in_memory_or_in_its_file_is_a_table_with_names(back
 def test_consecutive_rows_of_a_table_take_no_list_of_their_places():
     """A list for each client would take much of the memory that rows in a file leave."""
     n = 200_000
-    table = Table(np.zeros((n, 1)), ids=tuple(map(str, range(n))), origin=Origin.of("rows.npy", n))
+    table = Table(np.zeros((n, 1)), ids=tuple(map(str, range(n))), origin=Origin.of_file("rows.npy", n))
     tracemalloc.start()
     try:
         part = table.take(np.arange(1000, n - 1000))
@@ -231,16 +231,16 @@ def test_genes_that_share_a_name_are_refused_with_what_makes_them_differ():
 
 def test_sparse_rows_stored_by_columns_are_refused(tmp_path):
     with pytest.raises(DataError, match=r"by columns.*adata\.X = adata\.X\.tocsr\(\)"):
-        adapters.of(write_cells(tmp_path / "x.h5ad", sp.csc_array(COUNTS), form="csc")["X"])
+        adapters.as_blocks(write_cells(tmp_path / "x.h5ad", sp.csc_array(COUNTS), form="csc")["X"])
 
 
 def test_a_loader_that_shuffles_or_changes_is_refused():
     torch = pytest.importorskip("torch")
     tensor = torch.from_numpy(ROWS)
     with pytest.raises(DataError, match=r"a different order at each pass\. Build it with shuffle=False"):
-        adapters.of(torch.utils.data.DataLoader(tensor, batch_size=30, shuffle=True))
+        adapters.as_blocks(torch.utils.data.DataLoader(tensor, batch_size=30, shuffle=True))
     with pytest.raises(DataError, match="one row of real numbers per sample"):
-        adapters.of(torch.utils.data.DataLoader(torch.zeros(9), batch_size=3))
+        adapters.as_blocks(torch.utils.data.DataLoader(torch.zeros(9), batch_size=3))
 
     class Augmented(torch.utils.data.Dataset):
         def __len__(self):
@@ -249,7 +249,7 @@ def test_a_loader_that_shuffles_or_changes_is_refused():
         def __getitem__(self, i):
             return tensor[i] + torch.rand(1)
 
-    loader = adapters.of(torch.utils.data.DataLoader(Augmented(), batch_size=50))
+    loader = adapters.as_blocks(torch.utils.data.DataLoader(Augmented(), batch_size=50))
     with pytest.raises(DataError, match="gave other rows in a later pass"):
         list(loader.pieces())
 
@@ -257,23 +257,23 @@ def test_a_loader_that_shuffles_or_changes_is_refused():
 def test_a_loader_that_drops_its_last_batch_has_the_rows_that_it_gives():
     torch = pytest.importorskip("torch")
     loader = torch.utils.data.DataLoader(torch.from_numpy(ROWS), batch_size=150, drop_last=True)
-    assert adapters.of(loader).shape == (300, D)
-    assert np.array_equal(source.whole(adapters.of(loader)), ROWS[:300])
+    assert adapters.as_blocks(loader).shape == (300, D)
+    assert np.array_equal(source.all_rows(adapters.as_blocks(loader)), ROWS[:300])
 
 
 def test_tensors_of_kinds_that_numpy_has_not_are_read_or_refused():
     torch = pytest.importorskip("torch")
-    assert adapters.of(torch.ones(3, 2, dtype=torch.bfloat16)).dtype == np.float32
+    assert adapters.as_blocks(torch.ones(3, 2, dtype=torch.bfloat16)).dtype == np.float32
     with pytest.raises(DataError, match="to_dense"):
-        adapters.of(torch.eye(3).to_sparse())
+        adapters.as_blocks(torch.eye(3).to_sparse())
     with pytest.raises(DataError, match="reshape"):
-        adapters.of(torch.zeros(3, 2, 2))
+        adapters.as_blocks(torch.zeros(3, 2, 2))
 
 
 @pytest.mark.parametrize("given", [None, "x.csv", {1: 2}, object(), (row for row in ROWS), {1, 2}])
 def test_what_is_none_of_these_is_refused_with_what_is_accepted(given):
     with pytest.raises(DataError, match=r"cannot be read from .*Give an array, a data frame, .*__array__"):
-        adapters.of(given)
+        adapters.as_blocks(given)
 
 
 def test_no_package_is_imported_to_recognize_an_object():

@@ -231,8 +231,8 @@ BARE = Outer(0, None, "", Inner(np.zeros(1)), None, None, (), {}, None, 2)
 @pytest.mark.parametrize("value", [FULL, BARE], ids=["full", "bare"])
 def test_a_dataclass_of_arrays_and_numbers_survives_json(value):
     arrays = {}
-    packed = json.loads(json.dumps(files.pack(value, arrays, "outer")))
-    back = files.unpack(Outer, packed, arrays)
+    packed = json.loads(json.dumps(files.pack_value(value, arrays, "outer")))
+    back = files.unpack_value(Outer, packed, arrays)
 
     def same(a, b):
         assert type(a) is type(b)
@@ -251,7 +251,7 @@ def test_a_dataclass_of_arrays_and_numbers_survives_json(value):
 
 
 def test_numpy_numbers_are_packed_as_plain_ones():
-    packed = files.pack({"a": np.float64(0.5), "b": np.int64(3), "c": (np.bool_(True),)}, {}, "x")
+    packed = files.pack_value({"a": np.float64(0.5), "b": np.int64(3), "c": (np.bool_(True),)}, {}, "x")
     assert json.dumps(packed) == '{"a": 0.5, "b": 3, "c": [true]}'
 
 

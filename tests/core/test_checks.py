@@ -15,7 +15,7 @@ def refused(error, check, *arguments, **options):
 
 
 def test_a_check_names_what_is_wrong_and_what_to_do():
-    assert str(checks.refused("x", "even", "3", "Add one.")) == "x must be even, not 3. Add one."
+    assert str(checks.invalid_setting("x", "even", "3", "Add one.")) == "x must be even, not 3. Add one."
 
 
 WHOLE = [(-1, "-1"), (1.0, "1.0"), (True, "True"), ("3", "'3'"), (None, "None")]
@@ -96,9 +96,9 @@ def test_components_gives_a_plain_number(value, kind):
 
 
 def test_at_most_names_both_sides():
-    assert checks.at_most(3, 3, 5) is None
-    assert checks.at_most(0.9, 3, 5) is None
-    assert refused(ConfigError, checks.at_most, 4, 3, 5) == (
+    assert checks.components_available(3, 3, 5) is None
+    assert checks.components_available(0.9, 3, 5) is None
+    assert refused(ConfigError, checks.components_available, 4, 3, 5) == (
         "At most 3 components are possible (3 rows, 5 columns), not 4."
     )
 
@@ -165,7 +165,7 @@ def test_errors_can_be_caught_at_the_level_that_suits():
     ],
 )
 def test_a_share_may_be_text(given, value):
-    assert checks.share(given) == value
+    assert checks.parse_share(given) == value
 
 
 def test_shares_are_understood_wherever_they_are_asked_for():

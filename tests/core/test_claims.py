@@ -231,7 +231,7 @@ def test_a_checkpoint_keeps_what_was_claimed():
 
 def test_rounding_is_allowed_for_at_the_precision_that_a_client_names():
     said = {"n": np.array(100), "eps": np.array(1e-7), "mean": np.full(2, 1e3), "m2": np.zeros(2)}
-    assert claims.claim(said, Frame(mean=np.full(2, 1e3))).squares == pytest.approx(2 * 8 * 1e-7 * 100 * 2e6)
+    assert claims.claim_of_answer(said, Frame(mean=np.full(2, 1e3))).squares == pytest.approx(2 * 8 * 1e-7 * 100 * 2e6)
 
 
 @every("apart", [1e-8, 1e-10, 1e-11, 1e-12, 1e-30])

@@ -16,7 +16,7 @@ from flower_pca.rows.local import LocalData
 
 def exact_gram(rows: Any, frame: Frame) -> Any:
     """X'X by extended precision, for rows without missing values."""
-    X = (np.asarray(rows, dtype=np.longdouble) - frame.centre) / frame.divisor
+    X = (np.asarray(rows, dtype=np.longdouble) - frame.column_centers) / frame.column_divisors
     return np.asarray(X.T @ X, dtype=np.float64)
 
 

@@ -6,14 +6,14 @@ from cases import every
 from scipy import sparse
 
 from flower_pca.algorithms.robust import base, sizes
-from flower_pca.algorithms.robust.proof import pairs, symmetric, weak_rows
+from flower_pca.algorithms.robust.proof import pair_products, unpack_symmetric, weak_rows
 from flower_pca.rows.local import LocalData
 
 X = np.random.default_rng(8).standard_normal((300, 40))
 
 
 def hidden_places(data, seed=1, share=0.05):
-    return base.unseen(data, seed=seed, share=share).hidden
+    return base.unseen_entries(data, seed=seed, share=share).hidden
 
 
 def test_the_stated_share_of_entries_is_hidden_everywhere():
@@ -24,8 +24,8 @@ def test_the_stated_share_of_entries_is_hidden_everywhere():
     assert mask.sum(axis=0).max() <= 40
     assert mask.sum(axis=1).max() <= 12
     assert not np.array_equal(hidden_places(LocalData(X)), hidden_places(LocalData(X), seed=2))
-    assert base.share(80, 80) == 0.02
-    assert base.share(10, 10) == 0.1
+    assert base.hidden_share(80, 80) == 0.02
+    assert base.hidden_share(10, 10) == 0.1
 
 
 @pytest.mark.parametrize("cuts", [(1, 2, 30), tuple(range(1, 300))])
@@ -51,7 +51,7 @@ def test_equal_rows_hide_other_entries():
 def test_gaps_are_not_hidden():
     rng = np.random.default_rng(8)
     rows = np.where(rng.random(X.shape) < 0.2, np.nan, X)
-    found = base.unseen(LocalData(rows, missing=True), seed=1, share=0.05)
+    found = base.unseen_entries(LocalData(rows, missing=True), seed=1, share=0.05)
     np.testing.assert_array_equal(found.gaps, np.flatnonzero(np.isnan(rows)))
     assert np.intersect1d(found.gaps, found.hidden).size == 0
     gaps, of_rows = found.of_rows(10, 20)
@@ -65,11 +65,11 @@ def test_the_size_of_ordinary_entries_is_seen_beside_far_ones(deviation, top):
     rng = np.random.default_rng(8)
     R = deviation * 2.0**top / 16 * rng.standard_normal(20_000)
     far = np.where(rng.random(R.shape) < 0.1, 2.0**top, R) if deviation < 1.0 else R
-    assert sizes.scale(sizes.count(R, top), top) == pytest.approx(np.std(R), rel=0.03)
-    assert sizes.scale(sizes.count(far, top), top) == pytest.approx(np.std(R), rel=0.15)
+    assert sizes.standard_deviation(sizes.count_coarsely(R, top), top) == pytest.approx(np.std(R), rel=0.03)
+    assert sizes.standard_deviation(sizes.count_coarsely(far, top), top) == pytest.approx(np.std(R), rel=0.15)
     lam = 2.0 * np.std(R)
     C = np.where(np.abs(R) > 1.5 * lam, 0.0, np.clip(R, -lam, lam))
-    assert sizes.squares(sizes.count(R, top), top, lam, 1.5) == pytest.approx(np.sum(C**2), rel=0.03)
+    assert sizes.clipped_squares(sizes.count_coarsely(R, top), top, lam, 1.5) == pytest.approx(np.sum(C**2), rel=0.03)
 
 
 @every("top", [-40, 0, 7])
@@ -81,14 +81,14 @@ def test_an_entry_has_its_bin_in_its_own_bits(dtype, top):
     quarters = np.outer(2.0 ** np.arange(top - 60.0, top), [1.0, 1.25, 1.5, 1.75]).ravel()
     places = np.searchsorted(quarters, np.abs(R.astype(float)), side="right")
     places[np.abs(R) >= 2.0**top] = sizes.BINS - 1
-    np.testing.assert_array_equal(sizes.count(R, top), np.bincount(places, minlength=sizes.BINS))
+    np.testing.assert_array_equal(sizes.count_coarsely(R, top), np.bincount(places, minlength=sizes.BINS))
 
 
 def test_counts_add_up_and_nothing_is_of_size_nothing():
-    whole = sizes.count(X, 4)
-    np.testing.assert_array_equal(sum(sizes.count(part, 4) for part in np.split(X, (3, 100))), whole)
+    whole = sizes.count_coarsely(X, 4)
+    np.testing.assert_array_equal(sum(sizes.count_coarsely(part, 4) for part in np.split(X, (3, 100))), whole)
     assert whole.sum() == X.size
-    assert sizes.scale(np.zeros(sizes.BINS), 4) == 0.0
+    assert sizes.standard_deviation(np.zeros(sizes.BINS), 4) == 0.0
 
 
 @pytest.mark.parametrize("r", [3, 20])
@@ -111,4 +111,4 @@ def test_rows_are_weak_where_their_least_eigenvalue_is(r):
 def test_pairs_are_halves_of_squares():
     rng = np.random.default_rng(8)
     A = rng.standard_normal((5, 4))
-    np.testing.assert_array_equal(symmetric(pairs(A), 4), A[:, :, None] * A[:, None, :])
+    np.testing.assert_array_equal(unpack_symmetric(pair_products(A), 4), A[:, :, None] * A[:, None, :])

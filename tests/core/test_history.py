@@ -53,6 +53,6 @@ def test_a_round_reads_as_one_line():
 
 
 def test_bytes_are_printed_in_a_suitable_unit():
-    assert [labels.size(n) for n in (0, 1, 999, 1000, 35_208, 999_999, 12_345_678)] == [
+    assert [labels.bytes_in_words(n) for n in (0, 1, 999, 1000, 35_208, 999_999, 12_345_678)] == [
         "0 B", "1 B", "999 B", "1 kB", "35.2 kB", "1 MB", "12.3 MB"
     ]  # fmt: skip

@@ -5,7 +5,7 @@ import pytest
 from cases import every
 from scipy.optimize import minimize
 
-from flower_pca.algorithms.robust.huber import Regression, recover, sparse
+from flower_pca.algorithms.robust.huber import Regression, recover, sparse_part
 
 
 def huber_problem(seed, n=6, d=25, p=3, far=0.1):
@@ -26,7 +26,7 @@ def huber_objective(X, U, V, lam, rho):
 def test_huber_regression_equals_a_general_minimizer(lam, rho, seed):
     U, V, S = huber_problem(seed, n=2)
     X = V @ U.T + S + np.random.default_rng([seed, 1]).standard_normal(S.shape)
-    ours = Regression(U, lam, rho).settle(X, np.zeros_like(V))
+    ours = Regression(U, lam, rho).rows_to_answer_from(X, np.zeros_like(V))
     theirs = minimize(
         lambda v: huber_objective(X, U, v.reshape(V.shape), lam, rho),
         np.zeros(V.size),
@@ -46,7 +46,7 @@ def test_the_objective_never_rises_and_the_gradient_vanishes():
         V, R = regression.steps(X, V, 1)
     assert (np.diff(values) <= 1e-12 * values[0]).all()
     np.testing.assert_array_equal(regression.clip(R), np.clip(X - V @ U.T, -lam, lam))
-    V = regression.settle(X, V)
+    V = regression.rows_to_answer_from(X, V)
     gradient = rho * V - np.clip(X - V @ U.T, -lam, lam) @ U
     assert np.abs(gradient).max() <= 1e-6 * np.abs(rho * V).max()
 
@@ -62,7 +62,7 @@ def test_rows_are_recovered_from_nothing_under_far_entries(dtype):
 
 
 def test_soft_leaves_what_is_beyond():
-    np.testing.assert_array_equal(sparse(np.array([-3.0, -1.0, 0.5, 2.5]), 1.0), [-2.0, 0.0, 0.0, 1.5])
+    np.testing.assert_array_equal(sparse_part(np.array([-3.0, -1.0, 0.5, 2.5]), 1.0), [-2.0, 0.0, 0.0, 1.5])
 
 
 def test_single_precision_comes_to_rest_as_soon_as_double(monkeypatch):
@@ -70,7 +70,7 @@ def test_single_precision_comes_to_rest_as_soon_as_double(monkeypatch):
     X = V @ U.T + S + np.random.default_rng(7).standard_normal(S.shape)
     steps, step = [], Regression._step
     monkeypatch.setattr(Regression, "_step", lambda self, X, *rest: steps.append(X.dtype) or step(self, X, *rest))
-    double = Regression(U, 1.5, 0.7).settle(X, np.zeros_like(V))
-    single = Regression(U, 1.5, 0.7).settle(X.astype(np.float32), np.zeros_like(V))
+    double = Regression(U, 1.5, 0.7).rows_to_answer_from(X, np.zeros_like(V))
+    single = Regression(U, 1.5, 0.7).rows_to_answer_from(X.astype(np.float32), np.zeros_like(V))
     assert steps.count(np.float32) <= steps.count(np.float64)
     np.testing.assert_allclose(single, double, rtol=0.0, atol=1e-5 * np.abs(double).max())

@@ -10,7 +10,7 @@ from by_hand import model
 from cases import every
 
 from flower_pca.base.history import Outcome
-from flower_pca.core.algorithm import Iterative, Movement, Progress, scaled_up
+from flower_pca.core.algorithm import Iterative, Progress, SubspaceMovement, scale_up_to_all_rows
 
 EPS32 = float(np.finfo(np.float32).eps)
 
@@ -135,7 +135,7 @@ def test_metrics_give_the_error_once_known():
 
 def steps_turning(*sines):
     """Steps through lines of a plane that turn by these sines."""
-    taken, at = Movement(), 0.0
+    taken, at = SubspaceMovement(), 0.0
     for sine in sines:
         before, at = at, at + math.asin(sine)
         taken = taken.add(*(np.array([[math.cos(a)], [math.sin(a)], [0.0]]) for a in (before, at)))
@@ -152,20 +152,20 @@ def test_steps_keep_the_newest_four_sines():
 def test_what_remains_of_a_geometric_fall_is_the_sum_of_its_steps(ratio):
     sines = [Fraction(1, 4) * ratio**r for r in range(4)]
     tail = sines[-1] / (1 - ratio)
-    assert Movement(tuple(map(float, sines))).remaining == pytest.approx(float(tail), rel=1e-12)
+    assert SubspaceMovement(tuple(map(float, sines))).remaining == pytest.approx(float(tail), rel=1e-12)
 
 
 def test_what_remains_takes_the_slowest_of_the_last_falls():
-    assert Movement((0.4, 0.36, 0.036)).remaining == pytest.approx(0.36, rel=1e-12)
+    assert SubspaceMovement((0.4, 0.36, 0.036)).remaining == pytest.approx(0.36, rel=1e-12)
 
 
 @every("sines", [(0.3,), (0.2, 0.3), (0.3, 0.3)])
 def test_what_remains_is_unknown_without_a_fall(sines):
-    assert Movement(sines).remaining == math.inf
+    assert SubspaceMovement(sines).remaining == math.inf
 
 
 def test_nothing_remains_after_a_step_of_zero():
-    assert Movement((0.3, 0.0)).remaining == 0.0
+    assert SubspaceMovement((0.3, 0.0)).remaining == 0.0
 
 
 def test_width_is_at_least_what_a_fraction_starts_with():
@@ -185,5 +185,5 @@ def test_a_restart_holds_what_is_known_and_a_little_of_every_other_direction():
 
 def test_share_scales_a_sum_to_all_rows():
     np.testing.assert_allclose(
-        scaled_up({"Y": np.ones((2, 1)), "n": np.array(25)}, "Y", 100), [[4.0], [4.0]], rtol=1e-15
+        scale_up_to_all_rows({"Y": np.ones((2, 1)), "n": np.array(25)}, "Y", 100), [[4.0], [4.0]], rtol=1e-15
     )

@@ -76,7 +76,7 @@ def test_complement_is_orthogonal_even_of_a_block_almost_inside_the_space():
 def test_independent_keeps_exactly_the_directions_longer_than_the_floor(scale):
     U, W = orthonormal_columns(20, 4, seed=3), orthonormal_columns(4, 4, seed=4)
     Y = scale * U * np.array([1.0, 1e-3, 1.1e-6, 0.9e-6]) @ W.T
-    Q = linalg.independent(Y, 1e-6 * scale)
+    Q = linalg.independent_columns(Y, 1e-6 * scale)
     assert Q.shape == (20, 3)
     assert_orthonormal(Q)
     np.testing.assert_allclose(Q @ Q.T, U[:, :3] @ U[:, :3].T, atol=1e-9)  # 1e-9 = eps / 1e-6, and slack
@@ -132,20 +132,20 @@ def test_a_krylov_block_keeps_no_more_of_older_columns_than_it_may(left, directi
 def test_the_largest_eigenvalue_of_a_small_matrix_is_about_known_whatever_its_size(scale):
     Q = orthonormal_columns(8, 8, seed=1)
     T = (Q * [3.0, 2.9, 1.0, 0.5, 0.1, 0.0, 0.0, 0.0]) @ Q.T
-    assert 0.95 * 3.0 <= linalg.about_norm2(scale * T) / scale <= 3.0 * (1.0 + 1e-12)
-    assert linalg.about_norm2(np.zeros((3, 3))) == 0.0
+    assert 0.95 * 3.0 <= linalg.approximate_norm2(scale * T) / scale <= 3.0 * (1.0 + 1e-12)
+    assert linalg.approximate_norm2(np.zeros((3, 3))) == 0.0
 
 
 @every("size", [1e-12, 1e-8, 1e-3, 10.0])
 def test_polished_columns_are_orthonormal_and_span_the_same(size):
     Z = orthonormal_columns(30, 4, seed=5)
     rough = Z + size * np.random.default_rng(6).standard_normal((30, 4))
-    assert_orthonormal(linalg.polish(rough))
-    assert linalg.sin_theta(linalg.polish(rough), linalg.orth(rough)) < 1e-14
+    assert_orthonormal(linalg.newton_orthonormalize(rough))
+    assert linalg.sin_theta(linalg.newton_orthonormalize(rough), linalg.orth(rough)) < 1e-14
 
 
 def test_independent_of_nothing_but_rounding_is_empty():
-    assert linalg.independent(np.full((6, 3), 1e-17), 1e-16).shape == (6, 0)
+    assert linalg.independent_columns(np.full((6, 3), 1e-17), 1e-16).shape == (6, 0)
 
 
 @pytest.mark.slow
@@ -346,8 +346,8 @@ def test_all_eigenvectors_are_computed_if_the_matrix_is_small_or_many_are_needed
 @every("size", [1e-300, 1e-170, 1e-3, 1.0, 1e170, 1e300])
 def test_the_length_of_a_matrix_is_told_in_any_unit(size):
     E = np.random.default_rng(0).standard_normal((7, 3))
-    assert linalg.length(size * E) == pytest.approx(size * np.linalg.norm(E), rel=1e-14)
-    assert linalg.length(0.0 * E) == 0.0
+    assert linalg.frobenius_norm(size * E) == pytest.approx(size * np.linalg.norm(E), rel=1e-14)
+    assert linalg.frobenius_norm(0.0 * E) == 0.0
 
 
 @every("dtype", [np.float64, np.float32, np.int64])
@@ -372,7 +372,7 @@ def side_by_side(blocks):
     stacked = linalg.SideBySide()
     for block in blocks:
         stacked.add(block)
-    return stacked.whole()
+    return stacked.matrix()
 
 
 @pytest.mark.parametrize("d", [3, 30])
@@ -383,5 +383,5 @@ def test_blocks_side_by_side_have_the_singular_vectors_of_all_in_the_memory_of_f
     few = side_by_side(blocks)
     assert few.shape[1] < 1200 < whole.shape[1]
     assert np.allclose(few @ few.T, whole @ whole.T, rtol=1e-12, atol=1e-9)
-    assert sine(linalg.leading(few, 2).T, np.linalg.svd(whole, full_matrices=False)[0][:, :2].T) < 1e-12
+    assert sine(linalg.leading_left_vectors(few, 2).T, np.linalg.svd(whole, full_matrices=False)[0][:, :2].T) < 1e-12
     assert np.array_equal(side_by_side(blocks[:10]), np.hstack(blocks[:10]))

@@ -164,8 +164,8 @@ def test_product_by_the_gram_matrix_and_without_it_agree(frame_name, sparse, mon
 @pytest.mark.parametrize("shape", [(5, 5000), (400, 7)])
 def test_gram_matrix_is_formed_only_where_it_saves_work(shape, monkeypatch):
     data = LocalData(reals(6, *shape))
-    formed, spread = [], Measured.spread
-    monkeypatch.setattr(Measured, "spread", lambda self: formed.append(shape) or spread(self))
+    formed, spread = [], Measured.scatter
+    monkeypatch.setattr(Measured, "scatter", lambda self: formed.append(shape) or spread(self))
     data.matmat(np.ones((shape[1], 2)), reuse=50)
     assert bool(formed) == (shape[1] == 7)
 
@@ -239,7 +239,7 @@ def test_norm2_converges_to_the_largest_eigenvalue_from_below(shape, shift):
 
 
 def test_framed_rows_are_kept_for_the_newest_frame_only():
-    view = local.View(LocalData(reals(12, 30, 4)))
+    view = local.FrameView(LocalData(reals(12, 30, 4)))
     first, second = Frame(np.ones(4)), Frame(np.zeros(4))
     framed = view.in_frame(first)
     assert view.in_frame(Frame(np.ones(4))) is framed

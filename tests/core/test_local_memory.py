@@ -12,7 +12,7 @@ from flower_pca import assembly, simulate
 from flower_pca.blocks import source
 from flower_pca.core.drive import drive
 from flower_pca.rows import gram, local
-from flower_pca.rows.frame import Frame, pays
+from flower_pca.rows.frame import Frame, gram_saves_time
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.measured import Measured
 from flower_pca.simulation.backend import Shards
@@ -65,7 +65,7 @@ def test_products_are_right_whether_the_mean_is_taken_off_them_or_off_the_rows(f
     scale = np.linspace(0.5, 2.0, 120) if scaled else None
     frame = Frame(mean=X.mean(axis=0) + 0.25, scale=scale)
     data = LocalData(X).in_frame(frame)
-    assert data._implicit == (far < 1e8)
+    assert data._frame_is_implicit == (far < 1e8)
     whole = (X - frame.mean) / (1.0 if scale is None else scale)
     Z = np.linalg.qr(rng.standard_normal((120, 3)))[0]
     size = np.linalg.norm(whole) ** 2
@@ -77,7 +77,7 @@ def test_products_are_right_whether_the_mean_is_taken_off_them_or_off_the_rows(f
 def test_a_few_rows_far_out_do_not_hide_that_the_mean_is_far_from_most():
     X = np.full((640, 100), 1e6) + np.random.default_rng(2).standard_normal((640, 100))
     X[::10] *= 1e9
-    assert not local.near(Frame(mean=np.full(100, 1e6)), X)
+    assert not local.is_near_mean(Frame(mean=np.full(100, 1e6)), X)
 
 
 @pytest.mark.parametrize("far", [1.0, 1e8])
@@ -97,8 +97,8 @@ def test_the_gram_matrix_about_the_own_mean_serves_every_frame(far, scaled, monk
 
 def test_tall_rows_are_passed_over_once_after_they_are_checked(monkeypatch):
     passes = []
-    blocks = Measured.stored
-    monkeypatch.setattr(Measured, "stored", lambda self: passes.append(self) or blocks(self))
+    blocks = Measured.stored_blocks
+    monkeypatch.setattr(Measured, "stored_blocks", lambda self: passes.append(self) or blocks(self))
     run = assembly.run(assembly.config("krylov", n_components=2))
     result = drive(run, Shards([LocalData(X) for X in large_shards((3, 2000, 20), np.float64)]))
     assert len(result.history) > 2
@@ -126,13 +126,13 @@ def test_products_of_rows_far_from_zero_keep_the_digits_of_their_deviations(reus
 
 def test_the_gram_matrix_is_small_beside_the_rows_or_in_any_case():
     for n, d in [(400, 50), (1_000, 120), (1_700, 200), (2_000, 100), (900, 150), (60, 60), (448, 224)]:
-        assert not pays(n, d, 7, 4) or d * d <= max(n * d / 2, 2**14)
-    assert pays(25_000, 50, 7, 4)
-    assert pays(3_750, 200, 7, 4)
-    assert not pays(1_250, 784, 7, 4)
-    assert pays(1_250, 784, 52, 8)
-    assert not pays(780, 784, 52, 8)
-    assert not pays(100, 101, 7, 1000)
+        assert not gram_saves_time(n, d, 7, 4) or d * d <= max(n * d / 2, 2**14)
+    assert gram_saves_time(25_000, 50, 7, 4)
+    assert gram_saves_time(3_750, 200, 7, 4)
+    assert not gram_saves_time(1_250, 784, 7, 4)
+    assert gram_saves_time(1_250, 784, 52, 8)
+    assert not gram_saves_time(780, 784, 52, 8)
+    assert not gram_saves_time(100, 101, 7, 1000)
 
 
 def test_the_gram_matrix_of_a_frame_is_not_kept_beside_that_about_the_own_mean():

@@ -11,7 +11,7 @@ from cases import every
 from flower_pca.base import linalg
 from flower_pca.base.errors import DataError
 from flower_pca.blocks import source
-from flower_pca.rows.frame import Frame, Moments, merge
+from flower_pca.rows.frame import Frame, Moments, merge_moments
 from flower_pca.rows.local import LocalData
 
 OPERATIONS = {
@@ -107,7 +107,11 @@ def test_merged_moments_are_those_of_all_rows_in_exact_arithmetic():
     mean = sum(everything) / len(everything)
     m2 = sum((v - mean) ** 2 for v in everything)
     a, b, c = parts
-    for merged in (merge(merge(a, b), c), merge(a, merge(b, c)), merge(c, merge(b, a))):
+    for merged in (
+        merge_moments(merge_moments(a, b), c),
+        merge_moments(a, merge_moments(b, c)),
+        merge_moments(c, merge_moments(b, a)),
+    ):
         assert merged.n == 7
         assert merged.mean[0] == pytest.approx(float(mean), rel=1e-15)
         assert merged.m2[0] == pytest.approx(float(m2), rel=1e-15)

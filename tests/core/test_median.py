@@ -22,8 +22,8 @@ DEALT = ((), (1, 3, 20), tuple(range(1, 30)))
 
 def median_found(parts):
     rms = np.sqrt(sum(np.sum(X**2) for X in parts) / sum(X.size for X in parts))
-    top = sizes.top(rms)
-    return sizes.median(sum(sizes.count_finely(LocalData(X), top) for X in parts), top)
+    top = sizes.top_exponent(rms)
+    return sizes.median_of_counts(sum(sizes.count_finely(LocalData(X), top) for X in parts), top)
 
 
 @every("scale", [1e-140, 1e-6, 1.0, 3e6, 1e140])
@@ -39,7 +39,7 @@ def test_the_median_is_exact_up_to_the_width_of_a_bin(name, scale):
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
 @pytest.mark.parametrize("name", ROWS)
 def test_the_median_does_not_depend_on_who_holds_the_rows(name, kind):
-    X, top = ROWS[name], sizes.top(np.sqrt(np.mean(ROWS[name] ** 2)))
+    X, top = ROWS[name], sizes.top_exponent(np.sqrt(np.mean(ROWS[name] ** 2)))
     whole = sizes.count_finely(LocalData(X), top)
     assert whole.sum() == X.size
     for cuts in DEALT:
@@ -66,6 +66,6 @@ def test_no_median_is_above_the_bins_even_if_others_answer_than_were_counted_on(
     """Half of the entries at the median alone make up half of its square in the mean square."""
     X = np.where(RNG.random((40, 20)) < 0.6, 5.0, 0.0)
     for rms in (np.sqrt(np.mean(X**2)), 0.1 * np.sqrt(np.mean(X**2))):
-        top = sizes.top(rms)
+        top = sizes.top_exponent(rms)
         counts = sizes.count_finely(LocalData(X), top)
-        assert abs(np.log2(sizes.median(counts, top) / 5.0)) <= 1 / 32
+        assert abs(np.log2(sizes.median_of_counts(counts, top) / 5.0)) <= 1 / 32

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import sparse, stats
 
 from flower_pca import ProtocolError, registry
-from flower_pca.algorithms.covariance import pack, unpack
+from flower_pca.algorithms.covariance import pack_triangle, unpack_triangle
 from flower_pca.base.bits import seeded_bits, system_bits
 from flower_pca.dp import drawing
 from flower_pca.layers import noise
@@ -115,7 +115,7 @@ def test_noise_on_the_covariance_is_a_symmetric_gaussian_matrix():
     d, std = 40, 3.0
     asked = {"columns": np.array(d), **flat.noise(clip=1.0, std=std, budget=1e9)}
     draws = np.array(
-        [unpack(flat.answer("covariance", asked, LocalData(np.zeros((2, d))), {})[0]["C"]) for _ in range(60)]
+        [unpack_triangle(flat.answer("covariance", asked, LocalData(np.zeros((2, d))), {})[0]["C"]) for _ in range(60)]
     )
     np.testing.assert_array_equal(draws, draws.transpose(0, 2, 1))
     diagonal, beside = draws[:, np.arange(d), np.arange(d)], draws[:, *np.triu_indices(d, 1)]
@@ -128,15 +128,15 @@ def test_packing_keeps_the_frobenius_norm_and_reads_back():
     for d in (1, 2, 9):
         C = np.random.default_rng(d).standard_normal((d, d))
         C = C + C.T
-        assert np.linalg.norm(pack(C)) == pytest.approx(np.linalg.norm(C), rel=1e-14)
-        np.testing.assert_allclose(unpack(pack(C)), C, rtol=1e-15)
+        assert np.linalg.norm(pack_triangle(C)) == pytest.approx(np.linalg.norm(C), rel=1e-14)
+        np.testing.assert_allclose(unpack_triangle(pack_triangle(C)), C, rtol=1e-15)
 
 
 def test_seeded_noise_comes_again_and_differs_between_clients():
-    one, again, other = (drawing.normals((50,), seeded_bits(3, i)) for i in (0, 0, 1))
+    one, again, other = (drawing.draw_normals((50,), seeded_bits(3, i)) for i in (0, 0, 1))
     np.testing.assert_array_equal(one, again)
     assert not np.isin(one, other).any()
-    system = drawing.normals((50,), system_bits), drawing.normals((50,), system_bits)
+    system = drawing.draw_normals((50,), system_bits), drawing.draw_normals((50,), system_bits)
     assert not np.isin(*system).any()
 
 

@@ -178,7 +178,7 @@ def test_the_opening_is_as_wide_as_the_algorithm_iterates(name):
     gap = name == "fed_oapm"  # It takes one more column for the gap.
     assert algorithm.width(5) == 8 + gap
     if (
-        registry.entry(type(algorithm)).result is PCAResult and algorithm.orthonormal
+        registry.entry_of(type(algorithm)).result is PCAResult and algorithm.orthonormal
     ):  # Robust and sparse algorithms need a number.
         assert algorithm.width(0.9) == 13 + gap
 
@@ -221,7 +221,7 @@ def test_the_sums_of_sites_are_those_of_their_rows_in_the_frame(scale, gaps, com
         total = stage.merging(state)(total, i, stage.client(stage.broadcast(state), client, {})[0])
     known = stage.finish(stage.server(state, total, frozenset(range(4))), known)
     filled = [np.where(np.isnan(part), known.frame.mean, part).astype(np.longdouble) for part in parts]
-    expected = [((part - known.frame.mean) / known.frame.divisor).sum(axis=0) for part in filled]
+    expected = [((part - known.frame.mean) / known.frame.column_divisors).sum(axis=0) for part in filled]
     assert known.sites[SITE_ROWS].tolist() == [130, 69, 200, 1]
     np.testing.assert_allclose(known.sites[SITE_SUMS], np.array(expected, dtype=float), rtol=0, atol=2e-8)
 

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flower_pca.base.errors import NotEnoughNodes
-from flower_pca.core.roll import Attendance, Call, Roll
+from flower_pca.core.roll import Attendance, Audience, Roll
 
 COMPLETE, AGAIN, LOST = Attendance.COMPLETE, Attendance.AGAIN, Attendance.LOST
-OPENINGS = [Call.OPENING, Call.OPENED]
-OTHERS = [Call.ANYONE, Call.SAMPLE]
+OPENINGS = [Audience.OPENING, Audience.OPENED]
+OTHERS = [Audience.ANYONE, Audience.SAMPLE]
 
 
 def some(*clients):
@@ -21,33 +21,38 @@ def some(*clients):
 
 def opened_roll(**rules):
     """A roll with members 0, 1, 2; client 3 is unfit, and 4 banned."""
-    roll = Roll(**rules).fail(some(4), "client 4 sent nonsense.")
-    roll, _ = roll.take(Call.OPENING, some(0, 1, 2), to=range(5))
-    roll, verdict = (roll, COMPLETE) if roll.members else roll.take(Call.OPENING, some(0, 1, 2), to=[3])
+    roll = Roll(**rules).record_failure(some(4), "client 4 sent nonsense.")
+    roll, _ = roll.take(Audience.OPENING, some(0, 1, 2), to=range(5))
+    roll, verdict = (roll, COMPLETE) if roll.members else roll.take(Audience.OPENING, some(0, 1, 2), to=[3])
     assert verdict is COMPLETE
     assert (roll.members, roll.unfit, roll.banned) == (some(0, 1, 2), some(3), some(4))
     return roll
 
 
-AUDIENCES = {Call.OPENING: (0, 1, 2, 3, 5), Call.OPENED: (0, 1, 2), Call.MEMBERS: (0, 1, 2), Call.ANYONE: (0, 1, 2, 5)}
+AUDIENCES = {
+    Audience.OPENING: (0, 1, 2, 3, 5),
+    Audience.OPENED: (0, 1, 2),
+    Audience.MEMBERS: (0, 1, 2),
+    Audience.ANYONE: (0, 1, 2, 5),
+}
 
 
 @every("call", AUDIENCES)
 def test_whom_a_message_is_for(call):
     roll = opened_roll()
-    assert roll.audience(call, roll.present(range(6)), number=7) == AUDIENCES[call]
+    assert roll.addressees_of(call, roll.present(range(6)), number=7) == AUDIENCES[call]
 
 
 def test_a_sample_is_drawn_anew_for_every_message_and_the_same_for_the_same():
     roll = opened_roll(fraction=0.5, seed=3)
     here = roll.present(range(5, 25))
-    drawn = [roll.audience(Call.SAMPLE, here, number=number) for number in range(20)]
+    drawn = [roll.addressees_of(Audience.SAMPLE, here, number=number) for number in range(20)]
     assert {len(to) for to in drawn} == {10}
     assert all(list(to) == sorted(to) for to in drawn)
     assert len(set(drawn)) > 1
-    assert drawn == [roll.audience(Call.SAMPLE, here, number=number) for number in range(20)]
-    assert len(roll.audience(Call.SAMPLE, (0,), number=0)) == 1
-    assert roll.audience(Call.SAMPLE, (3,), number=0) == ()
+    assert drawn == [roll.addressees_of(Audience.SAMPLE, here, number=number) for number in range(20)]
+    assert len(roll.addressees_of(Audience.SAMPLE, (0,), number=0)) == 1
+    assert roll.addressees_of(Audience.SAMPLE, (3,), number=0) == ()
 
 
 def test_too_few_clients_are_an_error_that_says_who_is_left_out_and_why():
@@ -64,11 +69,11 @@ def test_too_few_clients_are_an_error_that_says_who_is_left_out_and_why():
 
 @pytest.mark.parametrize("call", OPENINGS)
 def test_an_opening_asks_once_more_and_then_counts_those_that_answered(call):
-    roll = Roll() if call is Call.OPENING else Roll(addressees=some(0, 1, 2))
+    roll = Roll() if call is Audience.OPENING else Roll(addressees=some(0, 1, 2))
     roll, verdict = roll.take(call, some(0), to=[0, 1, 2])
     assert verdict is AGAIN
     assert roll.awaited == some(1, 2)
-    assert roll.audience(call, (0, 1, 2, 3), number=1) == (1, 2)
+    assert roll.addressees_of(call, (0, 1, 2, 3), number=1) == (1, 2)
     roll, verdict = roll.take(call, some(0, 2), to=[1, 2])
     assert verdict is COMPLETE
     assert (roll.members, roll.unfit, roll.awaited) == (some(0, 2), some(1), some())
@@ -84,11 +89,11 @@ def test_an_opening_by_sums_counts_at_once_and_may_spare_the_others(call, spare)
 
 
 def test_members_are_asked_once_more_and_a_second_miss_loses_them():
-    roll, verdict = opened_roll().take(Call.MEMBERS, some(0), to=[0, 1, 2])
+    roll, verdict = opened_roll().take(Audience.MEMBERS, some(0), to=[0, 1, 2])
     assert (verdict, roll.awaited, roll.came) == (AGAIN, some(1, 2), some(0))
-    whole, verdict = roll.take(Call.MEMBERS, some(0, 1, 2), to=[1, 2])
+    whole, verdict = roll.take(Audience.MEMBERS, some(0, 1, 2), to=[1, 2])
     assert (verdict, whole.whole, whole.awaited) == (COMPLETE, True, some())
-    lost, verdict = roll.take(Call.MEMBERS, some(0, 1), to=[1, 2])
+    lost, verdict = roll.take(Audience.MEMBERS, some(0, 1), to=[1, 2])
     assert (verdict, lost.loss, lost.awaited) == (LOST, True, some())
     assert not lost.reopen().loss
 
@@ -98,12 +103,12 @@ def test_members_that_cannot_be_asked_again_are_lost(how):
     roll = opened_roll(summed=how == "by sums")
     came = some(0, 1)
     if how == "banned":
-        roll = roll.fail(some(2), "wrong")
+        roll = roll.record_failure(some(2), "wrong")
     if how == "nobody twice":
-        roll, verdict = roll.take(Call.MEMBERS, some(), to=[0, 1, 2])
+        roll, verdict = roll.take(Audience.MEMBERS, some(), to=[0, 1, 2])
         assert verdict is AGAIN
         came = some()
-    assert roll.take(Call.MEMBERS, came, to=[0, 1, 2])[1] is LOST
+    assert roll.take(Audience.MEMBERS, came, to=[0, 1, 2])[1] is LOST
 
 
 @pytest.mark.parametrize("call", OTHERS)
@@ -115,7 +120,7 @@ def test_one_answer_completes_a_message_for_anyone(call):
 
 @every("call", [*OPENINGS, *OTHERS])
 def test_the_third_silence_in_a_row_is_an_error_with_the_first_failure(call):
-    roll = Roll(addressees=some(0, 1)).fail([], "client 0: no answer.").fail([], "another")
+    roll = Roll(addressees=some(0, 1)).record_failure([], "client 0: no answer.").record_failure([], "another")
     for _ in range(2):
         roll, verdict = roll.take(call, some(), to=[0, 1])
         assert verdict is AGAIN
@@ -140,17 +145,17 @@ CHANGES = {  # who is present, whether the last round was complete, whether miss
 def test_when_the_newest_round_was_of_another_set(case):
     here, whole, counted, changed = CHANGES[case]
     came = some(0, 1, 2) if whole else some(0, 1)
-    roll, _ = opened_roll().take(Call.ANYONE, came, to=[0, 1, 2])
+    roll, _ = opened_roll().take(Audience.ANYONE, came, to=[0, 1, 2])
     assert roll.has_changed(here, counted=counted) is changed
 
 
 def test_where_rounds_are_sampled_a_member_may_miss_one():
-    roll, _ = opened_roll(fraction=0.5).take(Call.SAMPLE, some(1), to=[1])
+    roll, _ = opened_roll(fraction=0.5).take(Audience.SAMPLE, some(1), to=[1])
     assert not roll.has_changed((0, 1, 2), counted=False)
     assert roll.has_changed((0, 1), counted=False)
 
 
-@pytest.mark.parametrize("call", [*OPENINGS, Call.MEMBERS, Call.ANYONE])
+@pytest.mark.parametrize("call", [*OPENINGS, Audience.MEMBERS, Audience.ANYONE])
 def test_clients_that_were_not_asked_are_waited_for_as_long_as_some_of_them_are_asked(call):
     roll = Roll(addressees=some(0, 1, 2, 3)) if call in OPENINGS else opened_roll()
     everybody = frozenset(range(4)) if call in OPENINGS else roll.members
@@ -166,41 +171,43 @@ def test_clients_that_were_not_asked_are_waited_for_as_long_as_some_of_them_are_
     assert (verdict, whole.awaited, whole.silent) == (COMPLETE, some(), 0)
     assert whole.members == everybody
     without, verdict = roll.take(call, came, to=roll.awaited, unasked=roll.awaited)
-    assert verdict is (LOST if call is Call.MEMBERS else COMPLETE)
+    assert verdict is (LOST if call is Audience.MEMBERS else COMPLETE)
     assert without.unfit == (everybody - came if call in OPENINGS else roll.unfit)
 
 
 def test_a_caller_that_leaves_members_out_samples_once_each_has_answered():
     roll = opened_roll()
     for i in range(4):
-        roll, verdict = roll.take(Call.ANYONE, some(0, 1), to=[0, 1, 2], unasked=some(2), sampling=True)
+        roll, verdict = roll.take(Audience.ANYONE, some(0, 1), to=[0, 1, 2], unasked=some(2), sampling=True)
         assert (verdict, roll.samples, roll.has_settled) == (COMPLETE, False, i == 3)
     assert roll.has_changed((0, 1, 2), counted=False)
-    roll, _ = roll.take(Call.ANYONE, some(1, 2), to=[0, 1, 2], unasked=some(0), sampling=True)
+    roll, _ = roll.take(Audience.ANYONE, some(1, 2), to=[0, 1, 2], unasked=some(0), sampling=True)
     assert roll.samples
     assert not roll.has_changed((0, 1, 2), counted=False)
     assert roll.has_changed((0, 1), counted=False)  # A member has left.
-    failed, _ = roll.take(Call.ANYONE, some(1), to=[0, 1, 2], unasked=some(0), sampling=True)
+    failed, _ = roll.take(Audience.ANYONE, some(1), to=[0, 1, 2], unasked=some(0), sampling=True)
     assert failed.has_changed((0, 1, 2), counted=False)  # Client 2 was asked, and has not answered.
-    again, _ = roll.reopen().take(Call.OPENING, some(0, 1, 2), to=[0, 1, 2])
+    again, _ = roll.reopen().take(Audience.OPENING, some(0, 1, 2), to=[0, 1, 2])
     assert (again.samples, again.heard) == (False, some())
-    none, verdict = roll.take(Call.ANYONE, some(), to=[0, 1, 2], unasked=some(0, 1, 2), sampling=True)
+    none, verdict = roll.take(Audience.ANYONE, some(), to=[0, 1, 2], unasked=some(0, 1, 2), sampling=True)
     assert (verdict, none.silent) == (AGAIN, 1)
     fewer, verdict = opened_roll(min_nodes=2).take(
-        Call.ANYONE, some(1), to=[0, 1, 2], unasked=some(0, 2), sampling=True
+        Audience.ANYONE, some(1), to=[0, 1, 2], unasked=some(0, 2), sampling=True
     )
     # It is enough that the clients that were asked have answered.
     assert (verdict, fewer.members) == (COMPLETE, some(0, 1, 2))
 
 
 def test_without_an_opening_everybody_is_asked_every_time_and_every_round_is_whole():
-    roll = Roll(opens=False).fail(some(2), "wrong")
-    assert roll.audience(Call.ANYONE, roll.present(range(4)), number=0) == (0, 1, 3)
-    roll, verdict = roll.take(Call.ANYONE, some(3), to=[0, 1, 3])
+    roll = Roll(opens=False).record_failure(some(2), "wrong")
+    assert roll.addressees_of(Audience.ANYONE, roll.present(range(4)), number=0) == (0, 1, 3)
+    roll, verdict = roll.take(Audience.ANYONE, some(3), to=[0, 1, 3])
     assert (verdict, roll.whole, roll.members, roll.unfit) == (COMPLETE, True, some(), some())
 
 
-EVENTS = st.lists(st.tuples(st.sampled_from(Call), st.frozensets(st.integers(0, 5)), st.frozensets(st.integers(0, 5))))
+EVENTS = st.lists(
+    st.tuples(st.sampled_from(Audience), st.frozensets(st.integers(0, 5)), st.frozensets(st.integers(0, 5)))
+)
 
 
 @pytest.mark.slow
@@ -208,13 +215,13 @@ EVENTS = st.lists(st.tuples(st.sampled_from(Call), st.frozensets(st.integers(0, 
 def test_whatever_happens_the_states_stay_apart_and_a_kept_roll_is_the_same(events, summed):
     roll = Roll(summed=summed)
     for call, answers, banned in events:
-        asked = roll.audience(call, tuple(c for c in range(6) if c not in roll.banned), number=0)
+        asked = roll.addressees_of(call, tuple(c for c in range(6) if c not in roll.banned), number=0)
         if not asked:
             roll = roll.reopen()
             continue
         came = (answers & frozenset(asked)) - banned
         try:
-            roll, verdict = roll.fail(banned & frozenset(asked), "why").take(call, came | roll.came, to=asked)
+            roll, verdict = roll.record_failure(banned & frozenset(asked), "why").take(call, came | roll.came, to=asked)
         except NotEnoughNodes:
             return
         assert roll.loss is (verdict is LOST)

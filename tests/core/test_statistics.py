@@ -13,7 +13,7 @@ from flower_pca.rows import statistics, whole_numbers
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
-from flower_pca.rows.whole_numbers import WholeRows
+from flower_pca.rows.whole_numbers import GridRows
 
 KINDS = {
     "dense": np.asarray,
@@ -45,7 +45,7 @@ def test_what_is_asked_of_statistics_is_what_rows_say(kind, n, frame):
     X, rng = table_with_gaps(n), np.random.default_rng(1)
     d, frame = X.shape[1], FRAMES[frame](rng, X.shape[1])
     F = (X - (0.0 if frame.mean is None else frame.mean)) / (1.0 if frame.scale is None else frame.scale)
-    data = FixedData.of(LocalData(KINDS[kind](X)).in_frame(frame))
+    data = FixedData.of_rows(LocalData(KINDS[kind](X)).in_frame(frame))
     Z = np.linalg.qr(rng.standard_normal((d, 3)))[0]
     size = np.linalg.norm(F) ** 2 + 1e-300
     bound = {"rtol": 0, "atol": 1e-14 * size}
@@ -83,7 +83,7 @@ def test_gaps_are_filled_as_the_frame_says(kind, n, own):
     F = (np.where(there, X, fill) - frame.mean) / frame.scale
     rows = LocalData(KINDS[kind](X), missing=True).in_frame(frame)
     Z = np.linalg.qr(rng.standard_normal((d, 3)))[0]
-    for data in (rows, FixedData.of(rows, gaps=not own)):
+    for data in (rows, FixedData.of_rows(rows, gaps=not own)):
         size = np.linalg.norm(F) ** 2
         np.testing.assert_allclose(data.matmat(Z), F.T @ (F @ Z), rtol=0, atol=1e-12 * size)
         np.testing.assert_allclose(data.squared_error(Z), np.sum((F - F @ Z @ Z.T) ** 2), rtol=0, atol=1e-12 * size)
@@ -100,7 +100,7 @@ def test_sparse_columns_that_would_cancel_are_centered_first(far):
     X = rng.integers(-3, 4, (300, 6)) * (rng.random((300, 6)) < 0.4).astype(float)
     X[:, 1] += far
     X[:, 4] = 7.0
-    C = statistics.measure(LocalData(sparse.csr_array(X)).measured).scatter
+    C = statistics.measure_statistics(LocalData(sparse.csr_array(X)).measured).scatter
     about = X - X.mean(axis=0)
     np.testing.assert_allclose(C, about.T @ about, rtol=1e-9, atol=1e-9)
     np.testing.assert_array_equal(C, C.T)
@@ -121,7 +121,7 @@ def test_products_of_large_sparse_rows_are_those_of_whole_numbers(shape):
     X = np.where(rng.random(shape) < 0.6, rng.standard_normal(shape) * 10.0 ** rng.integers(-5, 5, shape[1]), 0.0)
     X[0] = 1.0
     S, units = in_whole_numbers(X)
-    rows = WholeRows(sparse.csr_array(X), np.zeros(shape[1]), "the client")
+    rows = GridRows(sparse.csr_array(X), np.zeros(shape[1]), "the client")
     W = rng.integers(-(2**52), 2**52, (shape[1], 2))
     W[0, 0], W[-1, -1] = 2**52, -(2**52)
     words = rows.whole(W)
@@ -143,7 +143,7 @@ def test_products_of_large_sparse_rows_are_those_of_whole_numbers(shape):
 def test_nothing_wraps_at_the_limits_of_the_limbs(ones):
     """Every entry, of rows and of the block, as large as it can be, in as long a column."""
     S = sparse.csr_array(np.ones((ones, 1)))
-    rows = WholeRows(S, np.zeros(1), "the client")
+    rows = GridRows(S, np.zeros(1), "the client")
     words = rows.whole(np.array([[2**52]]))
     total = sum(int(w[0, 0]) << (rows._bits * k) for k, w in enumerate(words))
     assert total == ones * (2**25) ** 2 * 2**52  # 1 is half of the power of two above it
@@ -153,7 +153,7 @@ def test_nothing_wraps_at_the_limits_of_the_limbs(ones):
 def test_limbs_that_do_not_fit_are_refused_in_words(monkeypatch):
     monkeypatch.setattr(whole_numbers, "_SUM", whole_numbers._ENTRY + 3)
     with pytest.raises(DataError) as caught:
-        WholeRows(sparse.csr_array(np.ones((9, 2))), np.zeros(2), "this node")
+        GridRows(sparse.csr_array(np.ones((9, 2))), np.zeros(2), "this node")
     wanted = "The table of this node is too large for exact products: one row or column has 9 entries. "
     assert str(caught.value).startswith(wanted)
 
@@ -162,9 +162,9 @@ def test_limbs_that_do_not_fit_are_refused_in_words(monkeypatch):
 def test_large_sparse_rows_answer_as_small_ones_do(frame, monkeypatch):
     X, rng = table_with_gaps(90, seed=7), np.random.default_rng(8)
     rows, frame = LocalData(sparse.csr_array(X)), FRAMES[frame](rng, 8)
-    small = FixedData.of(rows.in_frame(frame))
+    small = FixedData.of_rows(rows.in_frame(frame))
     monkeypatch.setattr(statistics, "_LARGEST", 10)
-    big = FixedData.of(LocalData(sparse.csr_array(X)).in_frame(frame))
+    big = FixedData.of_rows(LocalData(sparse.csr_array(X)).in_frame(frame))
     assert big._whole is not None
     Z = np.linalg.qr(rng.standard_normal((8, 3)))[0]
     size = np.linalg.norm(small.matmat(Z))
@@ -182,7 +182,7 @@ def test_statistics_of_wide_rows_take_the_memory_of_the_rows_once_more(n, d):
     data.observed()
     tracemalloc.start()
     try:
-        statistics.measure(data)
+        statistics.measure_statistics(data)
         assert tracemalloc.get_traced_memory()[1] < (n + 8) * d * 8 + 2**24
     finally:
         tracemalloc.stop()

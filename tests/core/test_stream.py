@@ -117,7 +117,7 @@ def test_what_is_completed_is_kept_and_written_where_asked(tmp_path):
 def test_gaps_are_taken_out_of_a_copy_of_rows(order):
     rows = np.array([[1.0, np.nan, 3.0], [np.nan, -0.0, np.nan]], order=order)
     given = rows.copy()
-    filled, gone = gaps.without(rows)
+    filled, gone = gaps.without_gaps(rows)
     np.testing.assert_array_equal(filled, [[1, 0, 3], [0, 0, 0]])
     assert gone.tolist() == [1, 3, 5]  # read row by row
     np.testing.assert_array_equal(rows, given)
@@ -128,7 +128,7 @@ def test_fits_are_lapacks_least_squares_of_minimum_norm(share):
     rng = np.random.default_rng(int(100 * share))
     P = np.linalg.qr(rng.standard_normal((40, 6)))[0]
     Y, seen = rng.standard_normal((50, 40)), rng.random((50, 40)) > share
-    A, deficient = gaps.fit(P, np.where(seen, Y, 0.0), np.flatnonzero(~seen))
+    A, deficient = gaps.fit_rows(P, np.where(seen, Y, 0.0), np.flatnonzero(~seen))
     exact = [np.linalg.lstsq(P[s], y[s], rcond=None) for y, s in zip(Y, seen, strict=True)]
     np.testing.assert_allclose(A, [e[0] for e in exact], atol=1e-9 * max(1.0, np.abs(A).max()))
     assert deficient == sum(int(e[2] < 6) for e in exact)
@@ -140,7 +140,7 @@ def test_fits_are_least_squares_of_many_columns_along_many_directions(d, r, shar
     P = np.linalg.qr(rng.standard_normal((d, r)))[0]
     Y, seen = rng.standard_normal((12, d)), rng.random((12, d)) > share
     seen[0] = True
-    A, deficient = gaps.fit(P, np.where(seen, Y, 0.0), np.flatnonzero(~seen))
+    A, deficient = gaps.fit_rows(P, np.where(seen, Y, 0.0), np.flatnonzero(~seen))
     exact = [np.linalg.lstsq(P[s], y[s], rcond=None)[0] for y, s in zip(Y, seen, strict=True)]
     np.testing.assert_allclose(A, exact, atol=1e-13 * d)
     assert deficient == 0
@@ -151,16 +151,16 @@ def test_fits_are_the_same_however_many_rows_are_looked_at_at_a_time(share, monk
     rng = np.random.default_rng(3)
     P = np.linalg.qr(rng.standard_normal((900, 12)))[0]
     Y = np.where(rng.random((11, 900)) < share, np.nan, rng.standard_normal((11, 900)))
-    whole = gaps.fit(P, *gaps.without(Y))
+    whole = gaps.fit_rows(P, *gaps.without_gaps(Y))
     monkeypatch.setattr(gaps, "_PAIRS", 3 * P.size)
-    np.testing.assert_allclose(gaps.fit(P, *gaps.without(Y))[0], whole[0], atol=1e-14)
+    np.testing.assert_allclose(gaps.fit_rows(P, *gaps.without_gaps(Y))[0], whole[0], atol=1e-14)
 
 
 def test_fits_where_a_direction_is_not_seen_at_all():
     P = np.eye(8)[:, :3]
     Y, seen = np.arange(16.0).reshape(2, 8), np.ones((2, 8), dtype=bool)
     seen[:, 1] = False  # enough entries, but none along the second direction
-    A, deficient = gaps.fit(P, np.where(seen, Y, 0.0), np.flatnonzero(~seen))
+    A, deficient = gaps.fit_rows(P, np.where(seen, Y, 0.0), np.flatnonzero(~seen))
     np.testing.assert_allclose(A, [[0, 0, 2], [8, 0, 10]], atol=1e-12)
     assert deficient == 2
 
@@ -174,6 +174,6 @@ def test_fits_where_little_is_seen_of_a_direction_are_least_squares_all_the_same
     seen = np.ones((3, 60), dtype=bool)
     seen[1, 0] = False  # nearly all of the second direction
     truth = np.random.default_rng(6).standard_normal((3, 4))
-    A, deficient = gaps.fit(P, np.where(seen, truth @ P.T, 0.0), np.flatnonzero(~seen))
+    A, deficient = gaps.fit_rows(P, np.where(seen, truth @ P.T, 0.0), np.flatnonzero(~seen))
     np.testing.assert_allclose(A, truth, atol=1e-13 / small)
     assert deficient == 0

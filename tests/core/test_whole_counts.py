@@ -14,7 +14,7 @@ from flower_pca.rows import by_columns, statistics
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
-from flower_pca.rows.whole_counts import WholeCounts
+from flower_pca.rows.whole_counts import ExactCounts
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def in_integers(counts):
 
 def whole_of(table):
     rows = table.values
-    return WholeCounts(rows, by_columns.moments(rows))
+    return ExactCounts(rows, by_columns.moments_by_column(rows))
 
 
 @every("gaps", [0.0, 0.1, 0.6])
@@ -60,10 +60,10 @@ def test_sums_over_variants_and_over_people_are_those_of_integers(tmp_path, tiny
     V = rng.integers(-2 * most, 2 * most + 1, W.shape)
     W[:, 0], V[:, 0] = most, 2 * most
     Y = G @ W.astype(object) + M @ V.astype(object)
-    np.testing.assert_array_equal(whole._times(W.astype(float), V.astype(float)).astype(int), Y.astype(int))
+    np.testing.assert_array_equal(whole._product_of_counts(W.astype(float), V.astype(float)).astype(int), Y.astype(int))
     digits = rng.integers(-(2 ** (whole._bits - 1)), 2 ** (whole._bits - 1), (2, len(counts), 3))
     digits[:, :, 0] = -(2 ** (whole._bits - 1))
-    down, lost = whole._adjoint(digits.astype(float))
+    down, lost = whole._adjoint_digits(digits.astype(float))
     for digit, found, there in zip(digits.astype(object), down, lost if gaps else down, strict=True):
         np.testing.assert_array_equal(found, (G.T @ digit).astype(int))
         if gaps:
@@ -129,7 +129,7 @@ def test_what_is_asked_of_genotypes_is_what_rows_say(tmp_path, some, fill):
     mean = np.where(there, counts, 0.0).sum(axis=0) / np.maximum(there.sum(axis=0), 1)
     filling = np.where(there.any(axis=0), mean, given) if fill == "own" else given
     F = (np.where(there, counts, filling) - frame.mean) / frame.scale
-    data = FixedData.of(rows.in_frame(frame), gaps=fill == "given")
+    data = FixedData.of_rows(rows.in_frame(frame), gaps=fill == "given")
     Z = np.linalg.qr(rng.standard_normal((d, 3)))[0]
     bound = {"rtol": 0, "atol": 1e-10 * np.linalg.norm(F) ** 2}
     np.testing.assert_allclose(data.matmat(Z), F.T @ (F @ Z), **bound)
@@ -153,7 +153,7 @@ def test_what_is_asked_of_genotypes_is_what_rows_say(tmp_path, some, fill):
 def test_too_many_genotypes_for_a_covariance_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(statistics, "_LARGEST", 2**10)
     _, table = genotypes(tmp_path / "a.bed")
-    data = FixedData.of(LocalData(table, who="site 2"))
+    data = FixedData.of_rows(LocalData(table, who="site 2"))
     with pytest.raises(DataError, match=r"61 rows and 90 columns of site 2 are too many .* Use krylov or ssi"):
         data.gram()
 

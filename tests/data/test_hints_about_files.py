@@ -329,7 +329,7 @@ def test_few_rows_hide_no_other_unit(change):
         if change is not None:
             sites[1][:, 1] = np.round(change(sites[1][:, 1]), 1)
         tables = [Table(rows, tuple(NAMES), site=site) for rows, site in zip(sites, SITES, strict=True)]
-        found += any("other units" in hint for hint in faults.find(tables))
+        found += any("other units" in hint for hint in faults.find_hints(tables))
     if change is None or change(0.0) > 0.0:  # A change that is no conversion is not taken for one.
         assert found == 0
     else:
@@ -342,14 +342,14 @@ def test_few_rows_hide_no_other_unit(change):
 def test_minus_one_beside_what_it_may_be_one_of_is_no_gap(usual):
     rng, rows = np.random.default_rng(1), patients_of(0)
     rows[:, 3] = rng.choice([-1.0, *usual], len(rows))
-    assert "holds -1" not in " ".join(faults.find([Table(rows, tuple(NAMES))]))
+    assert "holds -1" not in " ".join(faults.find_hints([Table(rows, tuple(NAMES))]))
 
 
 @pytest.mark.parametrize("far", [1e5, 1e7])
 def test_a_wild_value_hides_no_code_for_a_gap(far):
     rows = patients_of(0)
     rows[3, 3], rows[7, 3] = far, -999.0
-    assert "glucose holds -999 1 time" in " ".join(faults.find([Table(rows, tuple(NAMES))]))
+    assert "glucose holds -999 1 time" in " ".join(faults.find_hints([Table(rows, tuple(NAMES))]))
 
 
 def test_the_same_file_twice_is_named(tmp_path, capsys):
@@ -413,7 +413,7 @@ def test_ordinary_sites_are_hardly_ever_accused(seed):
             rng.normal(120.0, 15.0, n).round(),
         ]  # fmt: skip
         kinds.append(site)
-    assert faults.find([Table(site) for site in kinds]) == ()
+    assert faults.find_hints([Table(site) for site in kinds]) == ()
 
 
 def test_a_file_by_itself_is_one_site(tmp_path, capsys):
@@ -524,7 +524,7 @@ def six_frames(*bad, column="glucose", change=lambda values: values / 18.016):
 
 def about_units(frames):
     tables = [Table.of(frame, site=name) for name, frame in frames.items()]
-    return [hint for hint in faults.find(tables) if "units" in hint]
+    return [hint for hint in faults.find_hints(tables) if "units" in hint]
 
 
 @pytest.mark.parametrize("bad", [("jena",), ("jena", "kiel")])

@@ -45,7 +45,7 @@ def inbox(tmp_path, heard):
             do = next(following, None)
             made.close() if do is None else do()
 
-        made = Inbox(folder, interval=0.01, say=heard.append, on_wait=on_wait, **more)
+        made = Inbox(folder, interval=0.01, report=heard.append, on_wait=on_wait, **more)
         return made
 
     return make
@@ -120,14 +120,14 @@ def test_files_may_go_away_and_come_back(tmp_path, inbox, heard):
     file = tmp_path / "a" / "0.csv"
     text = file.read_text()
     made = inbox(file.unlink, lambda: file.write_text(text))
-    read = made._table
+    read = made._table_in
 
     def gone(path):
         if path.name == "1.csv":
             path.unlink(missing_ok=True)
         return read(path)
 
-    made._table = gone
+    made._table_in = gone
     assert track("st_miss", made.streams(), n_components=2).rows_.tolist() == [6]
     assert not heard
 
@@ -267,6 +267,6 @@ def test_a_ledger_forgets_the_oldest_that_have_gone_once_they_are_many(monkeypat
     monkeypatch.setattr("flower_pca.data.inbox._REMEMBERED", 2)
     ledger = ReadFiles()
     for name in ("x", "y", "z"):
-        ledger = ReadFiles.of(ledger.add(Heading(4), [name], ["x"]).cursor())
+        ledger = ReadFiles.from_cursor(ledger.add(Heading(4), [name], ["x"]).cursor())
     assert len(ledger.files) == 3
     assert len(ledger.add(Heading(4), ["v"], []).files) == 2

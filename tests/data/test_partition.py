@@ -6,7 +6,7 @@ from cases import every
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flower_pca.data.partition import PARTITIONS, column, deal, make, sites, sizes_by_weight
+from flower_pca.data.partition import PARTITIONS, deal, label_column, make_parts, site_names, sizes_by_weight
 from flower_pca.names.table import Table
 
 SPECS = {
@@ -38,7 +38,7 @@ def test_every_row_has_one_client_and_every_client_a_row(name, data):
     drawn = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     labels = drawn.choice(list("abc"[: data.draw(st.integers(1, 3))]), n_rows)
     ids = np.arange(n_rows) % n_clients
-    parts = make(spec(name, n_clients), n_rows, n_clients, beside={"y": labels, "site": ids})
+    parts = make_parts(spec(name, n_clients), n_rows, n_clients, beside={"y": labels, "site": ids})
     assert len(parts) == n_clients
     assert min(map(len, parts)) >= 1
     assert sorted(np.concatenate(parts).tolist()) == list(range(n_rows))
@@ -47,24 +47,24 @@ def test_every_row_has_one_client_and_every_client_a_row(name, data):
 @every("name", PARTITIONS)
 def test_a_partition_depends_only_on_its_seed(name):
     beside = {"y": np.arange(50) % 3, "site": np.arange(50) % 4}
-    for a, b in zip(*(make(spec(name, 4), 50, 4, beside=beside) for _ in range(2)), strict=True):
+    for a, b in zip(*(make_parts(spec(name, 4), 50, 4, beside=beside) for _ in range(2)), strict=True):
         assert np.array_equal(a, b)
 
 
 def test_iid_shuffles_by_its_seed():
-    first, again = make("iid", 100, 4), make("iid(seed=1)", 100, 4)
+    first, again = make_parts("iid", 100, 4), make_parts("iid(seed=1)", 100, 4)
     assert not np.array_equal(first[0], np.arange(25))
     assert not np.array_equal(first[0], again[0])
     assert [len(part) for part in first] == [25, 25, 25, 25]
 
 
 def test_contiguous_keeps_the_order_in_equal_parts():
-    assert [part.tolist() for part in make("contiguous", 5, 2)] == [[0, 1, 2], [3, 4]]
+    assert [part.tolist() for part in make_parts("contiguous", 5, 2)] == [[0, 1, 2], [3, 4]]
 
 
 def test_by_size_gives_the_sizes_themselves_where_they_add_up():
-    assert [len(part) for part in make("by_size(sizes=[7, 2, 1])", 10, 3)] == [7, 2, 1]
-    assert [len(part) for part in make("by_size(sizes=[0.7, 0.2, 0.1])", 100, 3)] == [70, 20, 10]
+    assert [len(part) for part in make_parts("by_size(sizes=[7, 2, 1])", 10, 3)] == [7, 2, 1]
+    assert [len(part) for part in make_parts("by_size(sizes=[0.7, 0.2, 0.1])", 100, 3)] == [70, 20, 10]
 
 
 @pytest.mark.slow
@@ -79,10 +79,10 @@ def test_shares_add_up_and_are_near_the_weights(weights, spare):
 
 
 def test_shares_of_power_law_fall():
-    sizes = [len(part) for part in make("power_law", 1000, 5)]
+    sizes = [len(part) for part in make_parts("power_law", 1000, 5)]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] > 4 * sizes[4]
-    assert len({len(part) for part in make("power_law(exponent=0)", 1000, 5)}) == 1
+    assert len({len(part) for part in make_parts("power_law(exponent=0)", 1000, 5)}) == 1
 
 
 LABELS = np.repeat(np.arange(10), 100)
@@ -96,7 +96,7 @@ def entropy(parts, labels):
 
 def test_dirichlet_mixes_labels_the_more_the_larger_alpha():
     def mixed(alpha):
-        return entropy(make(f"dirichlet({alpha})", 1000, 10, beside={"y": LABELS}), LABELS)
+        return entropy(make_parts(f"dirichlet({alpha})", 1000, 10, beside={"y": LABELS}), LABELS)
 
     assert mixed(0.05) < 1.2 < mixed(0.5) < 2.9 < mixed(1e4)
     assert abs(mixed(1e6) - np.log2(10)) < 0.01
@@ -106,7 +106,7 @@ def test_dirichlet_mixes_labels_the_more_the_larger_alpha():
 def test_dirichlet_has_the_shares_of_its_law():
     """A share of Dirichlet(a, ..., a) over N clients has variance (N - 1) / (N^2 (N a + 1))."""
     shares = [
-        [len(part) / 10000 for part in make(f"dirichlet(0.5, seed={s})", 10000, 4, beside={"y": np.zeros(10000)})]
+        [len(part) / 10000 for part in make_parts(f"dirichlet(0.5, seed={s})", 10000, 4, beside={"y": np.zeros(10000)})]
         for s in range(400)
     ]
     assert abs(np.var(shares) / (3 / (16 * 3)) - 1) < 0.15
@@ -114,10 +114,10 @@ def test_dirichlet_has_the_shares_of_its_law():
 
 def test_clients_are_empty_only_if_asked():
     beside = {"y": np.zeros(40)}
-    sizes = [min(map(len, make("dirichlet(0.01)", 40, 8, beside=beside))) for _ in range(3)]
+    sizes = [min(map(len, make_parts("dirichlet(0.01)", 40, 8, beside=beside))) for _ in range(3)]
     assert sizes == [1, 1, 1]
-    assert min(map(len, make("dirichlet(0.01, min_rows=5)", 40, 8, beside=beside))) == 5
-    parts = make("dirichlet(0.01, min_rows=0)", 40, 8, beside=beside)
+    assert min(map(len, make_parts("dirichlet(0.01, min_rows=5)", 40, 8, beside=beside))) == 5
+    parts = make_parts("dirichlet(0.01, min_rows=0)", 40, 8, beside=beside)
     assert min(map(len, parts)) == 0
     table = Table(np.arange(80.0).reshape(40, 2), beside=beside)
     shards = deal(table, "dirichlet(0.01, min_rows=0)", 8)
@@ -127,29 +127,29 @@ def test_clients_are_empty_only_if_asked():
 
 @every("per_client", [1, 2, 5])
 def test_by_label_gives_few_labels_to_each(per_client):
-    parts = make(f"by_label(per_client={per_client})", 1000, 10, beside={"y": LABELS})
+    parts = make_parts(f"by_label(per_client={per_client})", 1000, 10, beside={"y": LABELS})
     assert max(len(np.unique(LABELS[part])) for part in parts) <= per_client
     assert {len(part) for part in parts} <= set(range(98, 103))
 
 
 def test_by_column_is_one_client_for_each_value():
-    sites = np.array(["Ulm", "Bonn", "Ulm", "Jena", "Bonn", "Ulm"])
-    parts = make("by_column('site')", 6, beside={"site": sites})
+    site_names = np.array(["Ulm", "Bonn", "Ulm", "Jena", "Bonn", "Ulm"])
+    parts = make_parts("by_column('site')", 6, beside={"site": site_names})
     assert [part.tolist() for part in parts] == [[1, 4], [3], [0, 2, 5]]
 
 
 @every("dtype", [int, np.float32, np.float64])
 def test_a_site_of_a_column_of_numbers_is_called_without_decimals(dtype):
-    parts = make("by_column('site')", 4, beside={"site": np.array([10, 7, 7, 10], dtype)})
-    assert sites("by_column('site')", {"site": np.array([10, 7, 7, 10], dtype)}, parts) == ["7", "10"]
+    parts = make_parts("by_column('site')", 4, beside={"site": np.array([10, 7, 7, 10], dtype)})
+    assert site_names("by_column('site')", {"site": np.array([10, 7, 7, 10], dtype)}, parts) == ["7", "10"]
 
 
 def test_the_default_number_of_clients():
-    assert len(make("iid", 100)) == 10
-    assert len(make("by_size([3, 2, 1])", 100)) == 3
+    assert len(make_parts("iid", 100)) == 10
+    assert len(make_parts("by_size([3, 2, 1])", 100)) == 3
     assert len(deal(Table(np.ones((50, 2))))) == 10
 
 
 def test_the_column_that_a_partition_needs():
     wanted = {"iid": None, "by_label": "y", "dirichlet(0.3, column='digit')": "digit", "by_column('site')": "site"}
-    assert {text: column(text) for text in wanted} == wanted
+    assert {text: label_column(text) for text in wanted} == wanted

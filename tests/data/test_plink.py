@@ -60,12 +60,12 @@ def test_a_variant_has_one_name_and_counts_one_allele_whichever_the_file_counts(
     other = sources.table(str(write_bed(tmp_path / "b.bed", counts, swapped=(0,), chromosomes=["chr1", "1"])))
     assert one.names == other.names == ("1:1000:A:G", "1:1001:A:G")
     np.testing.assert_array_equal(np.asarray(one.values), np.asarray(other.values))
-    assert variants.canonical("chr1:1000:g:a") == "1:1000:A:G"
+    assert variants.canonical_name("chr1:1000:g:a") == "1:1000:A:G"
 
 
 def test_long_alleles_have_short_names_that_still_differ():
     insertions = ["A" * 300, "A" * 299 + "C"]
-    names = {variants.name_of("7", "5", long, "A")[0] for long in insertions}
+    names = {variants.name_of_variant("7", "5", long, "A")[0] for long in insertions}
     assert len(names) == 2
     assert max(map(len, names)) < 100
 

@@ -19,7 +19,7 @@ def of_trier(values=X, **more):
         "words": {"ward": "'north' in column ward"},
         "source": "patients.csv",
         "site": "Trier",
-        "origin": Origin.of("patients.csv", N, lambda row: row + 2),
+        "origin": Origin.of_file("patients.csv", N, lambda row: row + 2),
         "ids": tuple(f"P{i}" for i in range(N)),
         "texts": {"ward": np.array([f"w{i}" for i in range(N)], dtype=object)},
         "beside": {"y": np.arange(N)},

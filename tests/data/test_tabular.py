@@ -58,7 +58,7 @@ def test_a_gap_is_filled_where_that_is_asked_for(patients):
 
 
 def test_the_partition_brings_the_column_that_it_deals_by(patients):
-    found = table(patients[1], beside=[partition.column("by_column('site')")])
+    found = table(patients[1], beside=[partition.label_column("by_column('site')")])
     bonn, jena = partition.deal(found, "by_column('site')")
     assert np.array_equal(bonn, [[31, 22.5], [np.nan, 27]], equal_nan=True)
     assert np.array_equal(jena, [[45, 30.25]])

@@ -34,7 +34,7 @@ def hub():
 def federation(tmp_path_factory, hub):
     """A SuperLink over TLS that admits three nodes by their keys; none of them is there."""
     folder = tmp_path_factory.mktemp("federation")
-    made, asks = keys.write(folder / "keys", nodes=3), {"FLWR_SUPERGRID_API_URL": hub.url}
+    made, asks = keys.write_keys(folder / "keys", nodes=3), {"FLWR_SUPERGRID_API_URL": hub.url}
     with Federation(folder, SHARDS, keys=made, environment=asks, forked=IMPORTED) as federation:
         for public in made.publics:
             federation.register(public)

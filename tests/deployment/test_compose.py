@@ -156,7 +156,7 @@ def prepared(folder, programs):
 
 def write_inputs(folder):
     """Keys and rows where the compose file has them."""
-    keys.write(folder / "keys", nodes=len(NODES), hosts=["superlink"])
+    keys.write_keys(folder / "keys", nodes=len(NODES), hosts=["superlink"])
     (folder / "data").mkdir()
     rng = np.random.default_rng(0)
     for i in range(len(NODES)):

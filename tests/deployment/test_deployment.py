@@ -133,7 +133,7 @@ def test_sites_are_harmonized_at_real_nodes_and_known_after_a_restart(federation
         result = run.result()
         rows = combat_of(tables, COVARIATES)[:, ::-1]
         assert_of_harmonized(result, rows)
-        known = result.at_site(sites.read(own / "flower_pca-local-1.npz"))
+        known = result.at_site(sites.read_local_result(own / "flower_pca-local-1.npz"))
         expected = (rows - rows.mean(axis=0)) @ result.components_.T
         scores = known.transform(tables[1])
         np.testing.assert_allclose(scores, expected[len(tables[0]) :][: len(tables[1])], atol=1e-8)
@@ -143,7 +143,7 @@ def test_sites_are_harmonized_at_real_nodes_and_known_after_a_restart(federation
         of_new = known.transform(new[1])
         np.testing.assert_allclose(of_new, reference.at_site(1).transform(new[1]), atol=1e-8)
         restart(federation, 1)
-        again = result.at_site(sites.read(own / "flower_pca-local-1.npz"))
+        again = result.at_site(sites.read_local_result(own / "flower_pca-local-1.npz"))
         np.testing.assert_array_equal(again.transform(new[1]), of_new)
         np.testing.assert_allclose(
             result.harmonize(new[2]).transform(new[2]), reference.harmonize(new[2]).transform(new[2]), atol=1e-8
@@ -215,7 +215,7 @@ def test_a_node_that_forgot_everything_goes_on_and_the_others_remember(federatio
 
 
 def test_a_node_with_a_key_that_is_not_registered_is_refused(federation, tmp_path):
-    stranger = keys.write(tmp_path / "stranger", nodes=1)
+    stranger = keys.write_keys(tmp_path / "stranger", nodes=1)
     node = federation.start_node(0, key=stranger.nodes[0])
     assert node.process.wait(60) != 0
     assert node.id is None

@@ -34,7 +34,7 @@ def command_of_a_stranger(federation, tmp_path):
 
 
 def test_whoever_reaches_the_port_registers_a_node(federation, command_of_a_stranger, tmp_path):
-    made = keys.write(tmp_path / "keys", nodes=1)
+    made = keys.write_keys(tmp_path / "keys", nodes=1)
     federation.present()
     said = json.loads(command_of_a_stranger("supernode", "register", str(made.publics[0]), "pca", "--format", "json"))
     try:

@@ -8,7 +8,7 @@ from fake_grid import arrays_in
 from flower_pca import MaskedSums, assembly, client_half, make
 from flower_pca.core.stage import Failure, Reply
 from flower_pca.masking.dither import seeded_dither
-from flower_pca.masking.messages import Demands
+from flower_pca.masking.messages import SumConditions
 from flower_pca.rows.local import LocalData
 
 STEPS = ("keys", "shares", "upload", "unmask")
@@ -56,7 +56,7 @@ class Run:
         data = self.nodes[i].in_frame(message.frame)
         keep = {
             "layers": message.layers,
-            "demands": Demands(self.identities[i]),
+            "demands": SumConditions(self.identities[i]),
             "dither": partial(seeded_dither, 0, i),
         }
         up, self.memories[i] = client_half.answer(message.stage, message.arrays_for(i), data, self.memories[i], **keep)

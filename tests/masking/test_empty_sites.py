@@ -23,7 +23,7 @@ from flower_pca.results.left_out import left_out_in_words
 from flower_pca.strategies import PCAStrategy
 
 D = 8
-MASKED = [name for name in [*registry.TABLE, "auto"] if not compatible.missing(make(name), "mask")]
+MASKED = [name for name in [*registry.TABLE, "auto"] if not compatible.missing_properties(make(name), "mask")]
 FIGURES = ("explained_variance_", "total_variance_", "left_out_variance_", "mean_", "site_share_", "sites_")
 
 

@@ -15,7 +15,7 @@ def summed(parts, bounds):
     """The sum of these clients' arrays by way of numbers mod 2^64."""
     bounds = {name: np.asarray(bound, dtype=float) for name, bound in bounds.items()}
     words = [fixed.encode(part, bounds, len(parts)) for part in parts]
-    assert all(w.dtype == np.uint64 and len(w) == fixed.size(shapes(parts), bounds) for w in words)
+    assert all(w.dtype == np.uint64 and len(w) == fixed.encoded_size(shapes(parts), bounds) for w in words)
     return fixed.decode(np.sum(words, axis=0, dtype=np.uint64), shapes(parts), bounds, len(parts), whole={"n"})
 
 
@@ -71,7 +71,7 @@ def law(fractions, draws=100_000):
     rng = np.random.default_rng(0)
     bits = lambda size: rng.integers(0, 2**64, size, dtype=np.uint64)  # noqa: E731
     bounds = {"Y": np.array(1.0)}
-    exponent = int(fixed._exponents(bounds["Y"], len(fractions)))
+    exponent = int(fixed._step_exponents(bounds["Y"], len(fractions)))
     parts = [{"Y": np.full(draws, np.ldexp(f, -exponent))} for f in fractions]
     words = sum(fixed.encode(part, bounds, len(parts), bits).view(np.int64) for part in parts)
     return np.bincount(words + 64, minlength=160)
@@ -97,7 +97,7 @@ def test_the_noise_is_there_whatever_the_size_of_an_answer(size):
     """A number so large that float64 has no digits for the noise gets all of it."""
     bounds = {"Y": np.array(2.0**56)}
     words = fixed.encode({"Y": np.full(20_000, size)}, bounds, 2).view(np.int64)
-    around = words - round(np.ldexp(size, int(fixed._exponents(bounds["Y"], 2))))
+    around = words - round(np.ldexp(size, int(fixed._step_exponents(bounds["Y"], 2))))
     assert abs(around.mean()) < 0.1
     assert 1.95 < around.std() < 2.1
 

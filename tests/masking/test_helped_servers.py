@@ -56,8 +56,8 @@ def test_one_client_of_five_helps_a_lying_server_to_both_secrets_of_another(help
     assert (min(map(len, found.values())) >= needed) is bool(helpers)
     if not helpers:
         return
-    selves, key = (primitives.combine(sorted(found[kind])[:needed]) for kind in ("mask.selves", "mask.keys"))
+    selves, key = (primitives.restore_secret(sorted(found[kind])[:needed]) for kind in ("mask.selves", "mask.keys"))
     y = upload(run, VICTIM, key, selves)
-    up, _ = run.session.position.stage.client(messages.plain(message.arrays), run.nodes[VICTIM], {})
-    truth = fixed.encode(up, messages.bounds(message.arrays), 5)
+    up, _ = run.session.position.stage.client(messages.stage_arrays(message.arrays), run.nodes[VICTIM], {})
+    truth = fixed.encode(up, messages.bounds_in_message(message.arrays), 5)
     assert np.abs((y - truth).view(np.int64)).max() < NEAR

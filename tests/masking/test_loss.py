@@ -5,7 +5,7 @@ import pytest
 from masked import Run
 
 from flower_pca import Krylov
-from flower_pca.stages.opening import block_of
+from flower_pca.stages.opening import block_of_message
 
 D, N = 160, 6
 SIZES = np.where(np.arange(D) < 8, 3.0 * 0.8 ** np.arange(D), 0.02)
@@ -29,12 +29,12 @@ class Listening:
 
         def listening(group, answers):
             carried, layout = self.run.session.message, self.run.session.layout
-            self.told.append((carried, len(group.uploads), layout.sums(group.total(answers))))
+            self.told.append((carried, len(group.uploaded_clients), layout.sums(group.total(answers))))
             return deliver(group, answers)
 
         self.run.session._deliver = listening
         while (message := self.run.message()) is not None:
-            self.run.step(gone=[LOST] if len(self.told) >= sums and LOST in message.to else [])
+            self.run.step(lost=[LOST] if len(self.told) >= sums and LOST in message.to else [])
         self.result = self.run.session.result()
 
     def of(self, clients):
@@ -46,7 +46,7 @@ class Listening:
             if count != clients or not {"product", "S"} & set(sums):
                 continue
             if "product" in sums:
-                B, r, about = block_of(sent.arrays, self.d), sent.arrays["reference"], sums["product"]
+                B, r, about = block_of_message(sent.arrays, self.d), sent.arrays["reference"], sums["product"]
             else:
                 B, r, about = sent.arrays["B"], sent.frame.mean, sums["S"]
             blocks.append(B)
@@ -119,16 +119,16 @@ def test_no_block_goes_to_other_clients_than_before(name, sums, rounds):
     deliver = run.session._deliver
 
     def listening(group, answers):
-        heard.append((run.session.message, len(group.uploads)))
+        heard.append((run.session.message, len(group.uploaded_clients)))
         return deliver(group, answers)
 
     run.session._deliver = listening
     while (message := run.message()) is not None:
-        run.step(gone=[LOST] if len(heard) >= sums and LOST in message.to else [])
+        run.step(lost=[LOST] if len(heard) >= sums and LOST in message.to else [])
     blocks = {N: [], N - 1: []}
     for sent, count in heard:
         arrays = sent.arrays
-        block = block_of(arrays, D) if {"seed", "block"} & set(arrays) else arrays.get("Z", arrays.get("U"))
+        block = block_of_message(arrays, D) if {"seed", "block"} & set(arrays) else arrays.get("Z", arrays.get("U"))
         if block is not None:
             blocks[count].append(np.linalg.qr(block)[0])
     assert blocks[N]

@@ -145,7 +145,7 @@ class Steps:
     def __init__(self, parts, tracker, **settings):
         self.streams, self.memories = [Stream(own) for own in parts], [{} for _ in parts]
         self.session = assembly.tracking(registry.tracker(tracker), mask=True, n_components=R, **settings)
-        self.uploads, self.sent, self.came = [], [], []
+        self.uploaded_clients, self.sent, self.came = [], [], []
 
     def step(self, present, lost=()):
         message = self.session.pending(present)
@@ -159,8 +159,10 @@ class Steps:
             stage = messages.inner_stage(arrays)
             up, after = client_half.answer(message.stage, arrays, self.streams[i], self.memories[i])
             if stage is not None:
-                plain = client_half.answer(stage, messages.plain(arrays), self.streams[i], messages.plain(after))[0]
-                self.uploads.append((messages.bounds(arrays), plain))
+                plain = client_half.answer(
+                    stage, messages.stage_arrays(arrays), self.streams[i], messages.stage_arrays(after)
+                )[0]
+                self.uploaded_clients.append((messages.bounds_in_message(arrays), plain))
             self.memories[i] = after
             self.came[-1][i] = up
             replies.append(Failure(i, "lost") if i in lost else Reply(i, message.number, up))
@@ -178,7 +180,7 @@ def test_a_bound_that_follows_from_the_sums_holds_for_the_rows_they_are_of(name)
     run = Steps(parts, TRACKERS[name], steps=STEPS)
     while run.step(range(5)):
         pass
-    products = [(told["S"], up) for told, up in run.uploads if "S" in told]
+    products = [(told["S"], up) for told, up in run.uploaded_clients if "S" in told]
     bounded = [(bound, up["S"]) for bound, up in products if bound.all()]
     assert all((np.abs(S) <= bound).all() for bound, S in bounded)
     assert len(bounded) > len(products) / 2

@@ -10,8 +10,8 @@ from spoilt import ROWS
 
 from flower_pca import ConfigError, MaskedSums, make, registry, simulate, strategies
 from flower_pca.algorithms.ssi import SSI
-from flower_pca.masking.messages import NOTHING, counting, course, onwards
-from flower_pca.masking.secrets import Secrets
+from flower_pca.masking.messages import NOTHING, course_after_answer, next_course, stage_memory
+from flower_pca.masking.secrets import SetupSecrets
 from flower_pca.report import pages
 
 FIVE, LOW = two_lead(5), np.array_split(ROWS, 5)
@@ -28,7 +28,7 @@ OTHERS = [name for name in suiting("mask") if name not in KEEPERS]
 
 
 def course_of(run, i):
-    return Secrets.of(run.memories[i]).past.tobytes()
+    return SetupSecrets.from_memory(run.memories[i]).past.tobytes()
 
 
 @pytest.mark.slow
@@ -38,7 +38,7 @@ def test_clients_that_keep_something_have_a_course_and_others_have_none(spec):
     run, seen = Run(FIVE, spec, reconstruction_error=True), set()
     while run.message() is not None:
         run.step()
-        courses = {course_of(run, i) for i in range(5) if Secrets.of(run.memories[i])}
+        courses = {course_of(run, i) for i in range(5) if SetupSecrets.from_memory(run.memories[i])}
         assert len(courses) <= 1
         seen |= courses
     kept = spec.split("(")[0] in KEEPERS
@@ -51,28 +51,34 @@ def test_clients_that_keep_something_have_a_course_and_others_have_none(spec):
 
 def test_a_course_is_of_all_messages_in_their_order():
     one, other = bytes([1] * 32), bytes([2] * 32)
-    ssi = {course(course(NOTHING, a, "ssi"), b, "ssi") for a, b in ((one, other), (other, one), (one, one))}
+    ssi = {next_course(next_course(NOTHING, a, "ssi"), b, "ssi") for a, b in ((one, other), (other, one), (one, one))}
     assert len(ssi) == 3
-    assert course(one, other, "evaluate") == course(NOTHING, other, "evaluate") == course(NOTHING, other, "ssi")
-    kept = {"V": np.ones(2)}
-    assert onwards(kept, one, other, "consensus_rpca") == other
-    assert onwards(kept, one, other, "evaluate") == one
     assert (
-        onwards({}, one, other, "consensus_rpca") == onwards({"dp.spent": np.array(1.0)}, one, other, "ssi") == NOTHING
+        next_course(one, other, "evaluate")
+        == next_course(NOTHING, other, "evaluate")
+        == next_course(NOTHING, other, "ssi")
+    )
+    kept = {"V": np.ones(2)}
+    assert course_after_answer(kept, one, other, "consensus_rpca") == other
+    assert course_after_answer(kept, one, other, "evaluate") == one
+    assert (
+        course_after_answer({}, one, other, "consensus_rpca")
+        == course_after_answer({"dp.spent": np.array(1.0)}, one, other, "ssi")
+        == NOTHING
     )
 
 
 def test_what_has_no_course_is_not_seen_but_for_the_rows_of_a_step_and_what_was_spent():
     own = {"V": np.ones(2), "dp.spent": np.array(1.0)}
-    assert counting(own, bytes([1] * 32), "faps") == counting(own, NOTHING, "evaluate") == own
-    assert counting(own, NOTHING, "faps") == {"dp.spent": np.array(1.0)}
+    assert stage_memory(own, bytes([1] * 32), "faps") == stage_memory(own, NOTHING, "evaluate") == own
+    assert stage_memory(own, NOTHING, "faps") == {"dp.spent": np.array(1.0)}
     batch = {"at": np.array([3, 2]), "left": np.array(1), "cursor": np.zeros(2), "Y": np.ones((2, 2))}
-    left = counting(
+    left = stage_memory(
         {**batch, "L": np.ones((2, 2)), "found": np.zeros((2, 2)), "counts": np.ones(5)}, NOTHING, "st_miss"
     )
     assert left.keys() == batch.keys()
     assert left["at"].tolist() == [3, -1]
-    assert counting({}, NOTHING, "st_miss") == {}
+    assert stage_memory({}, NOTHING, "st_miss") == {}
 
 
 @pytest.mark.slow
@@ -111,7 +117,7 @@ def test_a_client_that_missed_a_sum_is_named_when_it_is_back_where_that_matters(
         assert len(keys) == 2
         assert set(keys[1].notes) == named
         assert not any(r.notes for r in result.history if r is not keys[1])
-        page = pages.failures(result.history, result.site_names)
+        page = pages.tables_of_failures(result.history, result.site_names)
         assert (
             ("Clients that had strayed" in page)
             == ("Client 2 received other messages of this run" in page)

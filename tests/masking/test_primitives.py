@@ -28,29 +28,33 @@ ZEROS = (  # RFC 8439, A.1, vector 1
 def test_key_agreement_is_that_of_rfc_7748():
     alice = X25519PrivateKey.from_private_bytes(bytes.fromhex(ALICE))
     assert alice.public_key().public_bytes_raw().hex() == ALICE_PUBLIC
-    assert primitives.agree(alice, bytes.fromhex(BOB_PUBLIC)).hex() == SHARED
+    assert primitives.shared_secret(alice, bytes.fromhex(BOB_PUBLIC)).hex() == SHARED
 
 
 def test_two_sides_derive_the_same_key_and_a_third_does_not():
     a, b, c = (bytes([i]) * 16 for i in range(3))
-    one, other = (primitives.agree(primitives.private(x), primitives.public(y)) for x, y in ((a, b), (b, a)))
-    assert one == other != primitives.agree(primitives.private(c), primitives.public(b))
+    one, other = (
+        primitives.shared_secret(primitives.private_key(x), primitives.public_key(y)) for x, y in ((a, b), (b, a))
+    )
+    assert one == other != primitives.shared_secret(primitives.private_key(c), primitives.public_key(b))
 
 
 def test_key_derivation_is_that_of_rfc_5869():
-    assert primitives.derive(b"\x0b" * 22, b"").hex() == (
+    assert primitives.derive_key(b"\x0b" * 22, b"").hex() == (
         "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d"  # A.3, the first 32 bytes
     )
     other = KDF.HKDF(b"secret", 32, b"", SHA256, context=b"info")
-    assert primitives.derive(b"secret", b"info") == other
+    assert primitives.derive_key(b"secret", b"info") == other
 
 
 def test_a_mask_is_the_stream_of_rfc_8439():
-    words = primitives.stream(bytes(32), 8)
+    words = primitives.mask_of_key(bytes(32), 8)
     assert words.dtype == np.uint64
     assert words.tobytes().hex() == ZEROS
     key = bytes(range(32))
-    assert primitives.stream(key, 1000).tobytes() == OtherChaCha20.new(key=key, nonce=bytes(12)).encrypt(bytes(8000))
+    assert primitives.mask_of_key(key, 1000).tobytes() == OtherChaCha20.new(key=key, nonce=bytes(12)).encrypt(
+        bytes(8000)
+    )
 
 
 def test_sealed_shares_are_those_of_another_implementation():
@@ -58,22 +62,22 @@ def test_sealed_shares_are_those_of_another_implementation():
     cipher = OtherAEAD.new(key=key, nonce=bytes(12))
     cipher.update(context)
     sealed = b"".join(cipher.encrypt_and_digest(text))
-    assert primitives.seal(key, text, context) == sealed
-    assert len(sealed) == primitives.seal_size(2)
-    assert primitives.unseal(key, sealed, context) == text
+    assert primitives.encrypt(key, text, context) == sealed
+    assert len(sealed) == primitives.encrypted_size(2)
+    assert primitives.decrypt(key, sealed, context) == text
 
 
 @every("how", ["flipped", "cut", "of another sum", "under another key"])
 def test_what_was_changed_is_not_opened(how):
     key, context = bytes(range(32)), b"sum 3"
-    sealed = bytearray(primitives.seal(key, bytes(32), context))
+    sealed = bytearray(primitives.encrypt(key, bytes(32), context))
     if how == "flipped":
         sealed[7] ^= 1
     if how == "cut":
         del sealed[-1]
     other = {"of another sum": (key, b"sum 4"), "under another key": (bytes(32), context)}.get(how, (key, context))
     with pytest.raises(ProtocolError, match="A share from another node cannot be decrypted: "):
-        primitives.unseal(other[0], bytes(sealed), other[1])
+        primitives.decrypt(other[0], bytes(sealed), other[1])
 
 
 P = 2**128 - 159
@@ -96,14 +100,14 @@ def test_a_secret_is_the_value_at_zero_of_the_polynomial_through_the_shares(secr
     polynomial = [secret, *(rng.randrange(P) for _ in range(needed - 1))]
     shares = [(i, value.to_bytes(16, "big")) for i, value in enumerate(at_whole_numbers(polynomial, 12))]
     for _ in range(4):
-        assert primitives.combine(rng.sample(shares, needed)) == secret.to_bytes(16, "big")
+        assert primitives.restore_secret(rng.sample(shares, needed)) == secret.to_bytes(16, "big")
 
 
 def test_shares_are_values_of_a_polynomial_of_the_degree_that_is_needed_drawn_from_the_system(monkeypatch):
     first, *drawn = [c.to_bytes(16, "big") for c in (7, P, P + 1, P - 1)]  # Numbers not below P are drawn again.
     drawn[0] = first + drawn[0]
     monkeypatch.setattr(primitives.os, "urandom", lambda size: drawn.pop(0)[:size])
-    shares = primitives.split((11).to_bytes(16, "big"), 3, 4)
+    shares = primitives.split_secret((11).to_bytes(16, "big"), 3, 4)
     assert not drawn
     found = [int.from_bytes(share, "big") for share in shares]
     assert found in (at_whole_numbers([11, 7, P - 1], 4), at_whole_numbers([11, P - 1, 7], 4))
@@ -111,11 +115,11 @@ def test_shares_are_values_of_a_polynomial_of_the_degree_that_is_needed_drawn_fr
 
 def test_one_share_too_few_leaves_every_secret_as_likely():
     """For each secret there is just one polynomial through the shares that are known, and all are drawn alike."""
-    shares = list(enumerate(primitives.split(bytes(range(16)), 3, 5)))
+    shares = list(enumerate(primitives.split_secret(bytes(range(16)), 3, 5)))
     for secret in (0, 1, P // 2, P - 1):
         points = [(0, secret), *((i + 1, int.from_bytes(share, "big")) for i, share in shares[:2])]
         third = lagrange(points, 3).to_bytes(16, "big")
-        assert primitives.combine([*shares[:2], (2, third)]) == secret.to_bytes(16, "big")
+        assert primitives.restore_secret([*shares[:2], (2, third)]) == secret.to_bytes(16, "big")
 
 
 def lagrange(points, x):
@@ -135,12 +139,12 @@ def lagrange(points, x):
 @every(("needed", "count"), [(2, 2), (3, 5), (16, 30)])
 def test_any_enough_shares_bring_a_secret_back_and_fewer_do_not(needed, count):
     secret = bytes(range(16))
-    shares = list(enumerate(primitives.split(secret, needed, count)))
+    shares = list(enumerate(primitives.split_secret(secret, needed, count)))
     rng = np.random.default_rng(count)
     for _ in range(3):
         chosen = [shares[i] for i in rng.permutation(count)[:needed]]
-        assert primitives.combine(chosen) == secret
-        assert primitives.combine(chosen[:-1]) != secret
+        assert primitives.restore_secret(chosen) == secret
+        assert primitives.restore_secret(chosen[:-1]) != secret
 
 
 @every("bad", [-1, -3.0, np.float64(-3.0), np.int64(-1), 2**64, 1e30, np.nan, np.inf])
@@ -149,7 +153,7 @@ def test_no_mask_is_bound_to_what_is_no_number_of_a_sum(bad):
         numbers = [3, 3, 3]
         numbers[place] = bad
         with pytest.raises((OverflowError, ValueError)):
-            messages.pair(b"set-up", b"course", *numbers)
-    assert messages.pair(b"", b"", 3.0, np.float64(0.0), 2**60 + 1).endswith(
+            messages.context_of_pair_mask(b"set-up", b"course", *numbers)
+    assert messages.context_of_pair_mask(b"", b"", 3.0, np.float64(0.0), 2**60 + 1).endswith(
         b"".join(number.to_bytes(8, "big") for number in (3, 0, 2**60 + 1))
     )

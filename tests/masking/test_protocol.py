@@ -13,7 +13,7 @@ from flower_pca.base.linalg import norm2
 from flower_pca.core.stage import Failure, Reply
 from flower_pca.masking import fixed, messages, primitives
 from flower_pca.masking import group as server
-from flower_pca.masking.client import Secrets
+from flower_pca.masking.client import SetupSecrets
 from flower_pca.settings.masks import MaskedSums
 
 FIVE = two_lead(5)
@@ -29,11 +29,13 @@ def upload(run, client, key, selves):
     own, setup = message.arrays_for(client), message.arrays["mask.setup"].tobytes()
     number, position = int(own["mask.number"]), (run.group or run.session.group).position[client]
     y = arrays[client]["mask.y"]
-    y = y - primitives.stream(primitives.derive(selves, messages.alone(setup, number, position)), len(y))
-    private, asked = primitives.private(key), arrays[client]["mask.past"].tobytes()
-    for peer, public in zip(own["mask.peers"].tolist(), messages.texts(own["mask.keys"]), strict=True):
-        context = messages.pair(setup, asked, number, *sorted((position, peer)))
-        mask = primitives.stream(primitives.derive(primitives.agree(private, public), context), len(y))
+    y = y - primitives.mask_of_key(
+        primitives.derive_key(selves, messages.context_of_self_mask(setup, number, position)), len(y)
+    )
+    private, asked = primitives.private_key(key), arrays[client]["mask.past"].tobytes()
+    for peer, public in zip(own["mask.peers"].tolist(), messages.rows_as_texts(own["mask.keys"]), strict=True):
+        context = messages.context_of_pair_mask(setup, asked, number, *sorted((position, peer)))
+        mask = primitives.mask_of_key(primitives.derive_key(primitives.shared_secret(private, public), context), len(y))
         y = y - mask if peer > position else y + mask
     return y
 
@@ -49,7 +51,7 @@ def bytes_look_uniform(words, level=1e-6):
 def seeded_secrets(monkeypatch):
     """Secrets from a seed, so that a statistical test says the same every time."""
     rng = np.random.default_rng(5)
-    monkeypatch.setattr(primitives, "fresh", lambda: rng.bytes(16))
+    monkeypatch.setattr(primitives, "new_secret", lambda: rng.bytes(16))
 
 
 def test_two_messages_of_set_up_and_two_for_each_sum():
@@ -67,11 +69,11 @@ def test_an_upload_is_indistinguishable_from_uniform_and_its_content_is_not():
     run = Run(two_lead(3, d=60), "ssi(oversample=10)").until("upload", 1)
     run.step()
     message, arrays = run.sent[-1], run.came[-1]
-    bounds = messages.bounds(message.arrays)
+    bounds = messages.bounds_in_message(message.arrays)
     for i in range(3):
         assert len(arrays[i]["mask.y"]) > 800
         assert bytes_look_uniform(arrays[i]["mask.y"])
-        up, _ = run.session.position.stage.client(messages.plain(message.arrays), run.nodes[i], {})
+        up, _ = run.session.position.stage.client(messages.stage_arrays(message.arrays), run.nodes[i], {})
         assert not bytes_look_uniform(fixed.encode(up, bounds, 3))
     differences = arrays[0]["mask.y"] - arrays[1]["mask.y"]
     assert bytes_look_uniform(differences)
@@ -108,12 +110,12 @@ def test_nothing_but_sums_is_told_in_the_clear():
 
 def test_a_client_that_drops_at_sum_3_leaves_its_earlier_uploads_hidden(monkeypatch):
     found = []
-    combine = primitives.combine
-    monkeypatch.setattr(server.primitives, "combine", lambda shares: found.append(combine(shares)) or found[-1])
+    combine = primitives.restore_secret
+    monkeypatch.setattr(server.primitives, "restore_secret", lambda shares: found.append(combine(shares)) or found[-1])
     run, victim, seen = Run(FIVE, "ssi(min_rounds=3)"), 4, []
     for number in (0, 1):
         run.until("upload", number)
-        before = Secrets.of(run.memories[victim]).own.tobytes()
+        before = SetupSecrets.from_memory(run.memories[victim]).own.tobytes()
         run.step()
         seen.append((run.sent[-1], run.came[-1], before))
         found.clear()
@@ -121,19 +123,19 @@ def test_a_client_that_drops_at_sum_3_leaves_its_earlier_uploads_hidden(monkeypa
         assert before[:16] in found  # The server knows its self-mask, like that of every survivor.
         assert before[16:32] not in found
     run.until("upload", 2)
-    own = Secrets.of(run.memories[victim]).own.tobytes()
+    own = SetupSecrets.from_memory(run.memories[victim]).own.tobytes()
     run.step(silent={victim})
     found.clear()
-    run.step(gone={victim})
+    run.step(lost={victim})
     assert own[16:32] in found  # The server has recovered its mask key of this sum ...
     assert own[:16] not in found
     late_message, late, _ = run.sent[-2], {**run.came[-2]}, None
     for message, arrays, secrets in seen:
         attack = Run(FIVE, "ssi")
         attack.group, attack.sent, attack.came = run.session.group, [message], [arrays]
-        bounds = messages.bounds(message.arrays)
+        bounds = messages.bounds_in_message(message.arrays)
         exposed = upload(attack, victim, secrets[16:32], secrets[:16])  # The attack works with the key of that sum.
-        up, _ = run.session.position.stages[0].client(messages.plain(message.arrays), run.nodes[victim], {})
+        up, _ = run.session.position.stages[0].client(messages.stage_arrays(message.arrays), run.nodes[victim], {})
         shapes = {name: a.shape for name, a in up.items()}
         found_out = fixed.decode(exposed, shapes, bounds, 5, whole={"n", "single", "rows"})
         for name, a in up.items():
@@ -205,11 +207,11 @@ def test_a_replayed_message_is_refused(what):
 
 def test_the_secrets_of_a_sum_are_gone_when_it_is_unmasked():
     run = Run(FIVE, "ssi").until("unmask", 0)
-    before = Secrets.of(run.memories[0])
+    before = SetupSecrets.from_memory(run.memories[0])
     run.step()
     stored = b"".join(np.asarray(a).tobytes() for a in run.memories[0].values())
     own = before.own.tobytes()
-    for secret in (own[:16], own[16:32], *messages.texts(before.deposits)):
+    for secret in (own[:16], own[16:32], *messages.rows_as_texts(before.deposits)):
         assert secret not in stored
     assert before.coming.tobytes() in stored
 
@@ -243,7 +245,7 @@ def test_a_server_that_puts_a_mask_key_of_its_own_in_a_peer_s_place_is_refused()
     run = Run(FIVE, "ssi").until("upload", 1)
     asked = run.message().arrays_for(0)
     asked["mask.keys"] = asked["mask.keys"].copy()
-    asked["mask.keys"][1] = messages.raw(primitives.public(bytes(16)))
+    asked["mask.keys"][1] = messages.bytes_as_array(primitives.public_key(bytes(16)))
     with pytest.raises(ProtocolError, match="A peer's key for this sum differs from the key that the peer sealed"):
         messages_to(run, 0, asked)
 
@@ -287,7 +289,7 @@ def test_flipped_shares_spoil_no_result(name):
 
     run = Run(FIVE, "ssi").until("upload", 2)
     run.step(silent={4} if name == "mask.keys" else ())
-    run.step(gone={4} if name == "mask.keys" else (), change=flip)
+    run.step(lost={4} if name == "mask.keys" else (), change=flip)
     assert run.due("keys", 0)
     result = run.finish()
     assert result.n_samples_ == sum(map(len, FIVE))
@@ -320,20 +322,20 @@ def test_fewer_survivors_than_the_threshold_end_the_run(masks):
 
 def test_rings_of_neighbors_are_regular_symmetric_and_whole():
     for clients, degree in ((200, 40), (101, 2), (30, 6), (5, 4), (2, 1)):
-        near = server.graph(clients, degree)
+        near = server.neighbor_graph(clients, degree)
         assert all(len(set(peers)) == degree for peers in near)
         assert all(i in near[j] and i != j for i in range(clients) for j in near[i])
         reached, new = {0}, [0]
         while new:
             new = [j for i in new for j in near[i] if j not in reached and not reached.add(j)]
         assert len(reached) == clients
-    assert server.graph(200, 40) != server.graph(200, 40)
+    assert server.neighbor_graph(200, 40) != server.neighbor_graph(200, 40)
 
 
 @every("clients", [101, 102, 150, 200, 1000, 8192])
 def test_neighbors_are_the_fewest_that_keep_to_the_stated_level_of_security(clients):
     """By scipy's hypergeometric distribution: where a fifth collude, a majority of some client's neighbors do."""
-    k = MaskedSums().degree(clients)
+    k = MaskedSums().neighbor_count(clients)
     exposed, one_less = (clients * hypergeom.sf(m // 2, clients - 1, -(-clients // 5), m) for m in (k, k - 2))
     assert k % 2 == 0
     assert exposed <= 2.0**-20 < one_less
@@ -341,8 +343,8 @@ def test_neighbors_are_the_fewest_that_keep_to_the_stated_level_of_security(clie
 
 def test_degrees_and_thresholds():
     masks = MaskedSums()
-    assert [masks.degree(n) for n in (2, 30, 100)] == [1, 29, 99]
-    assert [masks.degree(n) for n in (101, 200, 1000)] == [36, 48, 72]
+    assert [masks.neighbor_count(n) for n in (2, 30, 100)] == [1, 29, 99]
+    assert [masks.neighbor_count(n) for n in (101, 200, 1000)] == [36, 48, 72]
     assert [masks.quorum(n) for n in (2, 3, 4, 5, 41)] == [2, 2, 3, 3, 21]
-    assert MaskedSums(neighbors=6).degree(4) == 3
+    assert MaskedSums(neighbors=6).neighbor_count(4) == 3
     assert MaskedSums(threshold=0.99).quorum(5) == 5

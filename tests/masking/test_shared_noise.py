@@ -16,7 +16,7 @@ from flower_pca.dp import gaussian
 from flower_pca.layers import noise
 from flower_pca.masking import fixed
 from flower_pca.masking.messages import Phase
-from flower_pca.masking.secrets import Secrets
+from flower_pca.masking.secrets import SetupSecrets
 from flower_pca.rows.local import LocalData
 from flower_pca.strategies import PCAStrategy
 
@@ -53,7 +53,7 @@ def residues(monkeypatch, parts, method, *, gone=(), **settings):
     (plan,) = driven.session.layers
     while driven.message() is not None:
         uploads = Phase(int(driven.message().arrays["mask.step"])) is Phase.UPLOAD
-        driven.step(gone=gone if uploads and driven.session.message.stage != "krylov" else ())
+        driven.step(lost=gone if uploads and driven.session.message.stage != "krylov" else ())
         if uploads:
             sent, stage = driven.sent[-1], driven.session.message.stage
             from_ = driven.came[-1]
@@ -92,7 +92,7 @@ def test_the_noise_in_a_sum_is_that_of_all_shares(method, masks, colluding, amon
 def test_the_fewest_survivors_alone_have_the_stated_noise(method, monkeypatch):
     """Four of ten gone at every sum, never to be in it: what is left is std, no less and no more."""
     parts = three_lead(10, n=400, d=40)
-    found = residues(monkeypatch, parts, method, gone=(0, 3, 4, 8))
+    found = residues(monkeypatch, parts, method, lost=(0, 3, 4, 8))
     for z in found.values():
         assert_normal(z, 1.0)
 
@@ -161,7 +161,7 @@ def test_a_variance_that_the_noise_swallows_counts_as_large_as_the_shared_noise(
         assert found.scale_[-1] >= floor * (1 - 1e-12)
         if found.scale_[-1] == pytest.approx(floor, rel=1e-9):
             return
-    pytest.fail("of twenty draws none was below its own deviation")
+    pytest.record_failure("of twenty draws none was below its own deviation")
 
 
 @pytest.mark.parametrize(("epsilon", "clip"), [(0.1, 1e-6), (0.1, 1e7), (1.0, 1.0), (10.0, 1e7), (100.0, 1e-6)])
@@ -221,7 +221,7 @@ def test_a_client_shares_the_noise_with_no_more_than_must_survive_in_its_own_gro
     """Three of five have to; a message that counts on four would leave three with less than the stated noise."""
     node = Run(three_lead(5), "ssi(max_rounds=2)", dp=shared_budget()).until("upload", 0)
     message = node.message()
-    assert message.layers["dp"]["among"] == int(Secrets.of(node.memories[1]).needed) == 3
+    assert message.layers["dp"]["among"] == int(SetupSecrets.from_memory(node.memories[1]).needed) == 3
     message.layers["dp"]["among"] = among
     kept = dict(node.memories[1])
     with pytest.raises(ProtocolError) as caught:
@@ -235,12 +235,14 @@ def test_a_client_shares_the_noise_with_no_more_than_must_survive_in_its_own_gro
 
 def test_without_masks_a_client_adds_the_noise_in_full():
     Z = np.eye(4)[:, :2]
-    says = noise.instruction(clip=1.0, std=2.0, budget=9.0)
-    client_half.answer("ssi", {"Z": Z}, LocalData(np.eye(4)), {}, layers={"dp": {**says, **noise.sharing(1)}})
+    says = noise.noise_instruction(clip=1.0, std=2.0, budget=9.0)
+    client_half.answer("ssi", {"Z": Z}, LocalData(np.eye(4)), {}, layers={"dp": {**says, **noise.sharing_arrays(1)}})
     with pytest.raises(ProtocolError, match=r"among 2 clients, but the server may see a sum of only 1 answer"):
-        client_half.answer("ssi", {"Z": Z}, LocalData(np.eye(4)), {}, layers={"dp": {**says, **noise.sharing(2)}})
+        client_half.answer(
+            "ssi", {"Z": Z}, LocalData(np.eye(4)), {}, layers={"dp": {**says, **noise.sharing_arrays(2)}}
+        )
     with pytest.raises(ProtocolError, match="A message with noise"):
-        client_half.answer("ssi", {"Z": Z}, LocalData(np.eye(4)), {}, layers={"dp": noise.sharing(1)})
+        client_half.answer("ssi", {"Z": Z}, LocalData(np.eye(4)), {}, layers={"dp": noise.sharing_arrays(1)})
 
 
 # Drop-outs, and sums that cannot be had.
@@ -305,7 +307,7 @@ def test_a_lost_sum_that_the_run_cannot_do_without_ends_it(method, number):
 
 def test_whatever_the_server_asks_again_a_client_tells_no_more_than_the_budget(monkeypatch):
     """A server that takes no round less: at the last one every client refuses, by name."""
-    monkeypatch.setattr(noise.Budget, "write_off", lambda plan, stage, algorithm, why: (plan, algorithm))
+    monkeypatch.setattr(noise.BudgetLayer, "after_lost_sum", lambda plan, stage, algorithm, why: (plan, algorithm))
     node = Run(three_lead(5), METHODS[0], n_components=3, dp=shared_budget()).until("unmask", 2)
     node.step(change=spoilt_shares)
     with pytest.raises(ProtocolError) as caught:

@@ -23,9 +23,9 @@ from flower_pca.base.errors import ProtocolError
 from flower_pca.clients import PCAClient
 from flower_pca.core.stage import Reply
 from flower_pca.masking import messages, primitives
-from flower_pca.masking.identity import Identity, printable
-from flower_pca.masking.messages import Demands
-from flower_pca.masking.secrets import Secrets
+from flower_pca.masking.identity import NodeIdentity, printable_fingerprint
+from flower_pca.masking.messages import SumConditions
+from flower_pca.masking.secrets import SetupSecrets
 
 FOUR = two_lead(4)
 SETUP = np.arange(16, dtype=np.uint8)
@@ -34,7 +34,7 @@ SETUP = np.arange(16, dtype=np.uint8)
 @pytest.fixture(scope="module")
 def six_keys(tmp_path_factory):
     """Six nodes' keys, as `flower-pca keys` writes them; the last two are of no federation."""
-    return keys.write(tmp_path_factory.mktemp("made") / "keys", nodes=6)
+    return keys.write_keys(tmp_path_factory.mktemp("made") / "keys", nodes=6)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def handed_out(six_keys, tmp_path_factory):
 @pytest.fixture
 def signing_run(six_keys, handed_out):
     """Four clients that sign, and ask for signatures; the next message is that of the peers' keys."""
-    run = Run(FOUR, identities=[Identity.load(six_keys.nodes[i], handed_out) for i in range(4)])
+    run = Run(FOUR, identities=[NodeIdentity.load(six_keys.nodes[i], handed_out) for i in range(4)])
     run.step()
     return run
 
@@ -56,7 +56,7 @@ def signing_run(six_keys, handed_out):
 def answer_of(run, client, arrays):
     """A client's answer to these arrays; its memory stays, as after an error."""
     identity, memory = run.identities[client], dict(run.memories[client])
-    return client_half.answer("masked", arrays, run.nodes[client], memory, demands=Demands(identity))[0]
+    return client_half.answer("masked", arrays, run.nodes[client], memory, demands=SumConditions(identity))[0]
 
 
 def published_by(identity, setup=SETUP):
@@ -80,7 +80,7 @@ def digest(public):
 
 
 def test_a_signature_is_what_plain_calls_say_it_is(six_keys):
-    up = published_by(Identity.load(six_keys.nodes[2], None))
+    up = published_by(NodeIdentity.load(six_keys.nodes[2], None))
     signed = up["mask.signature"].tobytes()
     assert len(signed) == messages.SIGNATURE == 32 + 66 + 66
     assert signed[:32] == digest(six_keys.publics[2])
@@ -97,11 +97,11 @@ def test_keys_of_ssh_keygen_load_and_sign(bits, form, tmp_path):
     path = tmp_path / "node"
     words = ["ssh-keygen", "-q", "-t", "ecdsa", "-b", bits, "-N", "", "-C", "a comment", "-f", str(path)]
     subprocess.run([*words, *([] if form == "OpenSSH" else ["-m", form])], check=True)
-    identity = Identity.load(path, f"{path}.pub")
+    identity = NodeIdentity.load(path, f"{path}.pub")
     signed = identity.sign(b"text")
-    Identity(None, identity.trusted).check({3: b"text"}, {3: signed})
+    NodeIdentity(None, identity.trusted).check({3: b"text"}, {3: signed})
     with pytest.raises(ProtocolError, match="A peer's keys differ from the keys that SHA256:"):
-        Identity(None, identity.trusted).check({3: b"texts"}, {3: signed})
+        NodeIdentity(None, identity.trusted).check({3: b"texts"}, {3: signed})
     said = subprocess.run(["ssh-keygen", "-lf", f"{path}.pub"], capture_output=True, text=True, check=True).stdout
     with pytest.raises(ProtocolError, match=re.escape(f"{said.split()[1]} signed the keys of two members")):
         identity.check({3: b"text"}, {3: signed})  # its own
@@ -131,11 +131,11 @@ def test_whoever_has_no_keys_gets_as_many_bytes_as_before():
 
 MEDDLING = {
     "an exchange key swapped": (
-        lambda asked, others: put_one(asked, "exchanges", primitives.public(bytes(16))),
+        lambda asked, others: put_one(asked, "exchanges", primitives.public_key(bytes(16))),
         r"A peer's keys differ from the keys that SHA256:\S+ has signed for this set-up\.",
     ),
     "the first mask key swapped": (
-        lambda asked, others: put_one(asked, "firsts", primitives.public(bytes(16))),
+        lambda asked, others: put_one(asked, "firsts", primitives.public_key(bytes(16))),
         r"A peer's keys differ from the keys that SHA256:.* has signed for this set-up\.",
     ),
     "both, signed by a stranger": (
@@ -171,7 +171,7 @@ MEDDLING = {
 
 def put_one(asked, name, value, zeros=0):
     changed = asked[f"mask.{name}"].copy()
-    changed[1] = messages.raw(value + bytes(zeros))
+    changed[1] = messages.bytes_as_array(value + bytes(zeros))
     return {**asked, f"mask.{name}": changed}
 
 
@@ -179,7 +179,7 @@ def put_one(asked, name, value, zeros=0):
 def test_a_server_that_meddles_with_the_keys_is_refused(how, signing_run, six_keys, handed_out):
     message = signing_run.message()
     asked, name = message.arrays_for(0), message.arrays["mask.setup"]
-    identity = [Identity.load(path, None) for path in six_keys.nodes]
+    identity = [NodeIdentity.load(path, None) for path in six_keys.nodes]
     others = {
         "stranger": published_by(identity[4], name),
         "replayed": published_by(identity[2], SETUP),
@@ -199,14 +199,14 @@ def test_keys_signed_before_under_the_same_name_get_no_upload(signing_run):
     old, name = published_by(signing_run.identities[2], message.arrays["mask.setup"]), message.arrays["mask.setup"]
     asked = put(message.arrays_for(0), 1, old)
     signing_run.memories[0] = client_half.answer(
-        "masked", asked, signing_run.nodes[0], signing_run.memories[0], demands=Demands(signing_run.identities[0])
+        "masked", asked, signing_run.nodes[0], signing_run.memories[0], demands=SumConditions(signing_run.identities[0])
     )[1]
     letters = [answer_of(signing_run, i, message.arrays_for(i))["mask.shares"][0] for i in (1, 2, 3)]
     firsts = [signing_run.came[0][i]["mask.key"] for i in (1, 2, 3)]
     firsts[1] = old["mask.key"]
     upload = {
         **{"mask.step": np.array(2), "mask.setup": name, "mask.number": np.array(0)},
-        **{"mask.stage": messages.raw(b"summed_opening"), "mask.peers": np.array([1, 2, 3])},
+        **{"mask.stage": messages.bytes_as_array(b"summed_opening"), "mask.peers": np.array([1, 2, 3])},
         **{"mask.keys": np.stack(firsts), "mask.shares": np.stack(letters)},
     }
     with pytest.raises(ProtocolError, match="as the server sent them here, have no valid signature from SHA256:"):
@@ -233,7 +233,7 @@ def test_nodes_that_are_told_of_different_groups_send_nothing(how, signing_run):
             )
         elif i == 2:
             asked |= APART[how]
-        demands = Demands(node, run="b" if i == 2 and how == "another run" else "a")
+        demands = SumConditions(node, run="b" if i == 2 and how == "another run" else "a")
         given = ("masked", asked, signing_run.nodes[i], signing_run.memories[i])
         up, signing_run.memories[i] = client_half.answer(*given, demands=demands)
         signing_run.came.append({i: up})
@@ -255,7 +255,7 @@ def test_nodes_that_are_told_of_different_groups_send_nothing(how, signing_run):
 
 def digest_of(identity):
     """The name of a node's key as it is shown."""
-    return printable(identity.sign(b"")[:32])
+    return printable_fingerprint(identity.sign(b"")[:32])
 
 
 @pytest.mark.parametrize("how", ["none", "zeros", "of another", "of another set-up"])
@@ -281,7 +281,7 @@ def test_a_peer_that_comes_in_later_must_have_signed_as_well(signing_run):
     asked = signing_run.message().arrays_for(0)
     first = {name: asked[name][:2] for name in ("mask.peers", "mask.keys", "mask.shares", "mask.agreed")}
     given = ("masked", {**asked, **first}, signing_run.nodes[0], signing_run.memories[0])
-    _, memory = client_half.answer(*given, demands=Demands(signing_run.identities[0]))
+    _, memory = client_half.answer(*given, demands=SumConditions(signing_run.identities[0]))
     assert memory["mask.vouched"].tolist() == [1, 2]
     signing_run.until("upload", 1)
     later = signing_run.message().arrays_for(0)
@@ -293,7 +293,7 @@ def test_a_peer_that_comes_in_later_must_have_signed_as_well(signing_run):
 
 @pytest.mark.slow
 def test_in_a_ring_all_members_are_signed_and_peers_must_be_among_them(six_keys, handed_out):
-    identities = [Identity.load(path, handed_out) for path in six_keys.nodes[:4]]
+    identities = [NodeIdentity.load(path, handed_out) for path in six_keys.nodes[:4]]
     run = Run(FOUR, identities=identities, masks=MaskedSums(neighbors=2))
     run.step()
     asked = run.message().arrays_for(0)
@@ -308,7 +308,7 @@ def test_in_a_ring_all_members_are_signed_and_peers_must_be_among_them(six_keys,
 
 
 def test_a_node_that_does_not_ask_for_signatures_looks_at_none(six_keys):
-    run = Run(FOUR, identities=[Identity.load(path, None) for path in six_keys.nodes[:4]]).until("upload", 0)
+    run = Run(FOUR, identities=[NodeIdentity.load(path, None) for path in six_keys.nodes[:4]]).until("upload", 0)
     asked = run.message().arrays_for(0)
     del asked["mask.agreed"]
     assert "mask.y" in answer_of(run, 0, asked)
@@ -318,14 +318,14 @@ def test_the_mask_key_of_the_first_sum_is_that_of_the_letter(signing_run):
     signing_run.until("upload", 0)
     asked = signing_run.message().arrays_for(0)
     asked["mask.keys"] = asked["mask.keys"].copy()
-    asked["mask.keys"][1] = messages.raw(primitives.public(bytes(16)))
+    asked["mask.keys"][1] = messages.bytes_as_array(primitives.public_key(bytes(16)))
     with pytest.raises(ProtocolError, match="A peer's key for this sum differs from the key that the peer sealed"):
         answer_of(signing_run, 0, asked)
 
 
 def test_a_name_that_is_not_of_16_bytes_is_not_signed(six_keys):
     with pytest.raises(ProtocolError, match="The name of this set-up does not have 16 bytes"):
-        published_by(Identity.load(six_keys.nodes[0], None), np.arange(48, dtype=np.uint8))
+        published_by(NodeIdentity.load(six_keys.nodes[0], None), np.arange(48, dtype=np.uint8))
 
 
 def test_letters_there_and_back_have_keys_of_their_own_whatever_positions_a_server_tells():
@@ -336,7 +336,7 @@ def test_letters_there_and_back_have_keys_of_their_own_whatever_positions_a_serv
     for i in (0, 1):
         asked = {**message.arrays_for(i), "mask.position": np.array(0), "mask.peers": np.array([1])}
         run.memories[i] = client_half.answer("masked", asked, run.nodes[i], run.memories[i])[1]
-    first, second = (Secrets.of(memory).common[0].tobytes() for memory in run.memories)
+    first, second = (SetupSecrets.from_memory(memory).common[0].tobytes() for memory in run.memories)
     assert first[:32] == second[32:] != first[32:] == second[:32]
 
 
@@ -384,7 +384,7 @@ def test_where_all_ask_for_signatures_one_that_does_not_sign_ends_the_run(six_ke
 
 
 def test_a_signature_of_another_length_is_left_out_and_named(signing_run, six_keys):
-    signing_run = Run(FOUR, identities=[Identity.load(path, None) for path in six_keys.nodes[:4]])
+    signing_run = Run(FOUR, identities=[NodeIdentity.load(path, None) for path in six_keys.nodes[:4]])
     message = signing_run.message()
     replies = [signing_run.answer(message, i) for i in range(4)]
     replies[2].arrays["mask.signature"] = replies[2].arrays["mask.signature"][:-1]

@@ -12,7 +12,7 @@ from flower_pca.base.errors import ProtocolError
 from flower_pca.core.stage import Failure, Reply
 from flower_pca.masking import fixed, messages, primitives
 from flower_pca.masking import group as server
-from flower_pca.masking.secrets import Secrets
+from flower_pca.masking.secrets import SetupSecrets
 
 FIVE = two_lead(5)
 SINGLE = MaskedSums(self_masks=False)
@@ -25,7 +25,7 @@ def parts_without(*clients, parts=FIVE):
 @pytest.mark.slow
 def test_a_client_that_drops_out_before_its_upload_costs_one_message_of_its_key_alone():
     run = Run(FIVE, "ssi(min_rounds=4)", masks=SINGLE).until("upload", 2)
-    run.step(gone={2})
+    run.step(lost={2})
     assert run.due("unmask", 2)
     run.step()
     assert {name for arrays in run.came[-1].values() for name in arrays} == {"mask.keys"}
@@ -54,11 +54,11 @@ def test_a_client_that_drops_out_after_its_upload_is_in_the_sum():
 @pytest.mark.parametrize(("number", "name", "parts"), paired([0, 1, 2, 3], ["krylov", "ssi"], [FIVE, two_lead(9)]))
 def test_two_that_drop_out_at_once(name, number, parts):
     run = Run(parts, f"{name}(min_rounds=3)", masks=SINGLE).until("upload", number)
-    run.step(silent={0}, gone={3})
-    run.step(gone={0, 3})
+    run.step(silent={0}, lost={3})
+    run.step(lost={0, 3})
     assert all(len(arrays["mask.keys"]) == 2 for arrays in run.came[-1].values())
     while (message := run.message()) is not None:
-        run.step(gone={0, 3} & set(message.to))
+        run.step(lost={0, 3} & set(message.to))
     result = run.session.result()
     assert result.angle_to(leading(parts_without(0, 3, parts=parts))) < 1e-3
 
@@ -67,7 +67,7 @@ def test_two_that_drop_out_at_once(name, number, parts):
 def test_drop_outs_in_a_ring():
     parts = two_lead(12)
     run = Run(parts, "ssi(min_rounds=3)", masks=MaskedSums(neighbors=6, self_masks=False)).until("upload", 2)
-    run.step(gone={5})
+    run.step(lost={5})
     asked = run.message()
     dropped = [len(asked.arrays_for(i)["mask.dropped"]) for i in asked.to]
     assert sorted(dropped) == [0] * 5 + [1] * 6
@@ -121,18 +121,18 @@ def lied_to(run, victim):
         common = {"mask.step": np.array(3), "mask.setup": setup, "mask.number": np.array(1)}
         up, _ = client_half.answer("masked", {**common, **forged}, run.nodes[client], run.memories[client])
         shares.append((client, up["mask.keys"][0].tobytes()))
-    return primitives.combine(shares[:3])
+    return primitives.restore_secret(shares[:3])
 
 
 def unmasked_upload(run, victim, seed):
     """Its upload, less the masks that it shares with the others."""
     group, number = run.session.group, 1
     asked = run.came[-1][victim]["mask.past"].tobytes()
-    y, private = run.came[-1][victim]["mask.y"], primitives.private(seed)
+    y, private = run.came[-1][victim]["mask.y"], primitives.private_key(seed)
     for peer in (i for i in range(5) if i != victim):
-        context = messages.pair(group.setup, asked, number, *sorted((victim, peer)))
-        agreed = primitives.agree(private, run.keys[peer])
-        mask = primitives.stream(primitives.derive(agreed, context), len(y))
+        context = messages.context_of_pair_mask(group.setup, asked, number, *sorted((victim, peer)))
+        agreed = primitives.shared_secret(private, run.keys[peer])
+        mask = primitives.mask_of_key(primitives.derive_key(agreed, context), len(y))
         y = y - mask if peer > victim else y + mask
     return y
 
@@ -145,22 +145,22 @@ def test_a_server_that_lies_about_drop_outs_opens_an_upload_unless_there_are_sel
     replies = [run.answer(message, i) for i in message.to]
     run.came.append({r.client: r.arrays for r in replies})
     y = unmasked_upload(run, victim, lied_to(run, victim))
-    up, _ = run.session.position.stage.client(messages.plain(message.arrays), run.nodes[victim], {})
-    truth = fixed.encode(up, messages.bounds(message.arrays), 5)
+    up, _ = run.session.position.stage.client(messages.stage_arrays(message.arrays), run.nodes[victim], {})
+    truth = fixed.encode(up, messages.bounds_in_message(message.arrays), 5)
     apart = np.abs((y - truth).view(np.int64)).max()  # two draws of the noise that blurs its last digits
     assert (apart < 40) is not self_masks
 
 
 def key_of(memory, number):
     """The seed of a client's mask key for a sum, which it may still be about to begin."""
-    secrets = Secrets.of(memory)
+    secrets = SetupSecrets.from_memory(memory)
     return secrets.key if secrets.number == number else secrets.coming.tobytes()[:16]
 
 
 def test_a_key_that_is_found_again_is_that_of_one_sum(monkeypatch):
     found = []
-    combine = primitives.combine
-    monkeypatch.setattr(server.primitives, "combine", lambda shares: found.append(combine(shares)) or found[-1])
+    combine = primitives.restore_secret
+    monkeypatch.setattr(server.primitives, "restore_secret", lambda shares: found.append(combine(shares)) or found[-1])
     run, earlier = Run(FIVE, "ssi(min_rounds=3)", masks=SINGLE), []
     for number in (0, 1):
         run.until("upload", number)
@@ -170,7 +170,7 @@ def test_a_key_that_is_found_again_is_that_of_one_sum(monkeypatch):
     run.until("upload", 2)
     own = key_of(run.memories[4], 2)
     run.step(silent={4})
-    run.step(gone={4})
+    run.step(lost={4})
     assert found == [own]
     assert own not in earlier
 
@@ -182,7 +182,7 @@ def test_shares_that_were_changed_spoil_no_result():
 
     run = Run(FIVE, "ssi", masks=SINGLE).until("upload", 2)
     run.step(silent={4})
-    run.step(gone={4}, change=flip)
+    run.step(lost={4}, change=flip)
     assert run.due("keys", 0)
     result = run.finish()
     assert result.angle_to(leading(FIVE)) < 1e-4
@@ -203,8 +203,8 @@ def test_a_server_that_tells_one_client_of_self_masks_and_others_not_gets_no_upl
     held = [answers[i][0] for i in range(1, 5)]  # The first letter of every client is for client 0.
     asked = {
         **{"mask.step": np.array(2), "mask.setup": shares.arrays["mask.setup"], "mask.number": np.array(0)},
-        **{"mask.stage": messages.raw(b"summed_opening"), "mask.peers": np.array([1, 2, 3, 4])},
-        "mask.keys": messages.rows([a["mask.key"].tobytes() for a in (r.arrays for r in replies)], 32),
+        **{"mask.stage": messages.bytes_as_array(b"summed_opening"), "mask.peers": np.array([1, 2, 3, 4])},
+        "mask.keys": messages.texts_as_rows([a["mask.key"].tobytes() for a in (r.arrays for r in replies)], 32),
         "mask.shares": np.stack(held),
     }
     with pytest.raises(ProtocolError, match="A sealed share belongs to a different kind of set-up"):

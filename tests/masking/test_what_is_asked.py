@@ -19,7 +19,7 @@ from flower_pca.dp import drawing
 from flower_pca.layers import noise
 from flower_pca.masking import fixed, messages
 from flower_pca.masking.messages import SpentError
-from flower_pca.masking.secrets import Secrets
+from flower_pca.masking.secrets import SetupSecrets
 from flower_pca.rows.frame import Frame
 
 FIVE = two_lead(5)
@@ -101,9 +101,9 @@ def test_all_that_a_client_is_asked_is_in_the_digest_and_nothing_of_its_own():
     dp = DP(epsilon=50.0, delta=1e-6, clip=3.0, reach=20.0)
     run = Run(FIVE, "ssi(max_rounds=2)", dp=dp, scale="std").until("upload", 1)
     message = run.message()
-    digests = {messages.statement(flat.all_arrays(message, i), message.frame) for i in message.to}
+    digests = {messages.digest_of_message(flat.all_arrays(message, i), message.frame) for i in message.to}
     asked = flat.all_arrays(message, -1)
-    assert digests == {messages.statement(asked, message.frame)}
+    assert digests == {messages.digest_of_message(asked, message.frame)}
     common = {name for name in asked if name not in ("mask.step", "mask.setup", "mask.number")}
     assert common == {"Z", "dp.clip", "dp.noise", "dp.budget", "dp.among"} | {
         *("mask.stage", "mask.clients", "mask.bound.Y", "mask.bound.n")
@@ -111,13 +111,15 @@ def test_all_that_a_client_is_asked_is_in_the_digest_and_nothing_of_its_own():
     for name in common:  # Change a bit of any of them.
         a = asked[name].copy()
         a.reshape(-1).view(np.uint8)[0] ^= 1
-        digests.add(messages.statement({**asked, name: a}, message.frame))
+        digests.add(messages.digest_of_message({**asked, name: a}, message.frame))
     for name in ("Z", "dp.noise"):  # The same bytes in another shape or under another name give another digest.
         reshaped, renamed = {name: asked[name].reshape(1, -1)}, {"X": asked[name]}
         rest = {n: a for n, a in asked.items() if n != name}
-        digests |= {messages.statement({**rest, **changed}, message.frame) for changed in (reshaped, renamed, {})}
-    digests |= {messages.statement(asked, frame) for frame in (Frame(), Frame(message.frame.mean))}
-    digests.add(messages.statement(message.arrays, Frame(message.frame.scale, message.frame.mean)))
+        digests |= {
+            messages.digest_of_message({**rest, **changed}, message.frame) for changed in (reshaped, renamed, {})
+        }
+    digests |= {messages.digest_of_message(asked, frame) for frame in (Frame(), Frame(message.frame.mean))}
+    digests.add(messages.digest_of_message(message.arrays, Frame(message.frame.scale, message.frame.mean)))
     assert len(digests) == 1 + len(common) + 6 + 3
 
 
@@ -125,7 +127,7 @@ def test_frames_that_are_the_same_to_a_client_have_one_digest():
     """A client may find rows in a frame of equal numbers among those that it has at hand."""
     one, same = Frame(np.zeros(3), np.ones(3)), Frame(-np.zeros(3), np.ones(3, dtype=np.float32))
     assert one.same(same)
-    assert messages.statement({}, one) == messages.statement({}, same)
+    assert messages.digest_of_message({}, one) == messages.digest_of_message({}, same)
 
 
 class Partial(SSI):
@@ -146,8 +148,8 @@ def test_a_stage_that_tells_clients_different_things_is_refused_at_the_server():
 @pytest.mark.parametrize("self_masks", [True, False])
 def test_masks_of_a_client_that_drops_out_are_found_again_by_what_was_asked(self_masks):
     run = Run(FIVE, "ssi(min_rounds=3)", masks=MaskedSums(self_masks=self_masks), scale="std").until("upload", 2)
-    run.step(gone={1})
-    run.step(gone={1})
+    run.step(lost={1})
+    run.step(lost={1})
     assert run.session.group is not None  # Its masks have been removed, so the sum was not noise.
     assert len(run.finish().history.of("mask.keys")) == 2  # The second set-up is for the client that came back.
 
@@ -161,7 +163,7 @@ def test_under_noise_a_client_keeps_to_its_own_bounds_and_draws_nothing_for_othe
     """Whether noise and entry together keep to a bound, asked again and again, would give the entry."""
     run = Run(FIVE, "ssi(max_rounds=2)", dp=BUDGET).until("upload", 1)
     kept = dict(run.memories[0])
-    monkeypatch.setattr(drawing, "normals", lambda *_: pytest.fail("noise was drawn"))
+    monkeypatch.setattr(drawing, "draw_normals", lambda *_: pytest.record_failure("noise was drawn"))
     change = {f"mask.bound.{name}": np.array(2.0 if (name, bound) == ("n", 1.0) else bound)}
     with pytest.raises(ProtocolError, match="The bounds of this masked sum do not follow from its noise"):
         answer_to_change(run, 0, change)
@@ -177,7 +179,7 @@ def test_under_noise_a_client_keeps_to_its_own_bounds_and_draws_nothing_for_othe
 )
 def test_fixed_point_suits_the_clients_of_the_sum(clients, settings, monkeypatch):
     run = Run(FIVE, "ssi(max_rounds=2)", **settings).until("upload", 1)
-    monkeypatch.setattr(fixed, "encode", lambda *_: pytest.fail("the answer was computed"))
+    monkeypatch.setattr(fixed, "encode", lambda *_: pytest.record_failure("the answer was computed"))
     with pytest.raises(
         ProtocolError, match=r"The number of clients in this masked sum is .*, but must be from 5 to 8,192\."
     ):
@@ -198,7 +200,7 @@ def test_a_bound_that_a_client_cannot_keep_costs_it_the_set_up():
     with pytest.raises(SpentError, match="Y of this client has an entry that is not finite or exceeds 1e-09") as caught:
         answer_to_change(run, 0, {"mask.bound.Y": np.array(1e-9)})
     assert isinstance(caught.value, DataError)
-    assert Secrets.of(caught.value.memory) is None
+    assert SetupSecrets.from_memory(caught.value.memory) is None
     run.memories[0] = caught.value.memory
     assert answer_to_change(run, 0, {}).arrays.keys() == {"mask.lost"}
 
@@ -255,8 +257,8 @@ def test_over_flower_every_such_question_takes_a_new_set_up(memory_dir, tmp_path
 def test_noise_is_not_shared_where_a_late_upload_could_be_opened():
     single = MaskedSums(self_masks=False)
     run = Run(FIVE, "ssi", masks=single).until("upload", 1)
-    assert Secrets.of(run.memories[0]).summed == 1
-    assert Secrets.of(Run(FIVE, "ssi").until("upload", 1).memories[0]).summed == 3
+    assert SetupSecrets.from_memory(run.memories[0]).summed == 1
+    assert SetupSecrets.from_memory(Run(FIVE, "ssi").until("upload", 1).memories[0]).summed == 3
     told = {**flat.noise(clip=3.0, std=9.0, budget=9.0), "dp.among": np.array(3)}
     with pytest.raises(ProtocolError, match=r"among 3 clients, but the server may see a sum of only 1 answer\."):
         answer_to_change(run, 0, told)

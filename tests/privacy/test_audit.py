@@ -13,7 +13,7 @@ from cases import every
 
 from flower_pca import ConfigError, cli, registry, simulate
 from flower_pca.audit import audit
-from flower_pca.audit.attack import Attack, minimum_norm, numbers, symmetric
+from flower_pca.audit.attack import Attack, independent_numbers, minimum_norm, symmetric_minimum_norm
 from flower_pca.core.kinds import ROWS, Kind, Part
 from flower_pca.core.stage import Stage
 
@@ -44,8 +44,8 @@ def test_the_attack_is_the_product_with_the_pseudoinverse():
         expected = np.hstack(answers) @ np.linalg.pinv(np.hstack(blocks))
         np.testing.assert_allclose(minimum_norm(U, S), expected, atol=1e-9 * np.linalg.norm(C))
         P = U @ U.T
-        np.testing.assert_allclose(symmetric(U, S), C - (np.eye(D) - P) @ C @ (np.eye(D) - P), atol=1e-8)
-    np.testing.assert_allclose(symmetric(U, S), C, atol=1e-9 * np.linalg.norm(C))
+        np.testing.assert_allclose(symmetric_minimum_norm(U, S), C - (np.eye(D) - P) @ C @ (np.eye(D) - P), atol=1e-8)
+    np.testing.assert_allclose(symmetric_minimum_norm(U, S), C, atol=1e-9 * np.linalg.norm(C))
 
 
 def test_answers_that_contradict_each_other_are_met_in_the_least_squares_sense():
@@ -66,7 +66,7 @@ def test_numbers_are_those_of_a_symmetric_matrix():
     for d, r in ((5, 0), (5, 2), (5, 5), (9, 4)):
         known = np.zeros((d, d), dtype=bool)
         known[:r] = known[:, :r] = True
-        assert numbers(d, r) == np.triu(known).sum()
+        assert independent_numbers(d, r) == np.triu(known).sum()
 
 
 @pytest.mark.parametrize("run", [{}, {"center": False}, {"scale": "std"}, {"scale": "max_abs"}], ids=str)
@@ -148,7 +148,7 @@ def test_dr_svd_tells_c_on_both_of_its_wide_blocks():
     found = audit("dr_svd(rank=8)", SHARDS, n_components=K)
     known = {leak.message: leak.numbers for leak in found.leaks}
     columns = [K, K + 8, K + 8, D]  # the opening, G, R alone, then B with R; 3 + 8 + 8 columns span 18
-    assert [known[m] for m in (1, 2, 3, 4)] == [min(numbers(D, r) + D, D * (D + 1) // 2) for r in columns]
+    assert [known[m] for m in (1, 2, 3, 4)] == [min(independent_numbers(D, r) + D, D * (D + 1) // 2) for r in columns]
     assert all(leak.symmetric < 1e-6 for leak in found.leaks if leak.message >= 4)
 
 
@@ -159,7 +159,7 @@ def test_the_closing_product_of_a_personalized_run_is_a_product(algorithm):
     *_, before, closing = (leak for leak in found.leaks if leak.client == 0)
     assert closing.stage == "personal" != before.stage
     assert before.numbers == opening.numbers  # There are no rounds.
-    assert closing.numbers == min(numbers(D, 2 * K) + D, D * (D + 1) // 2)
+    assert closing.numbers == min(independent_numbers(D, 2 * K) + D, D * (D + 1) // 2)
     assert closing.exact < before.exact
 
 

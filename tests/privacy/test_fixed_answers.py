@@ -29,7 +29,7 @@ SAFE = sorted(name for name in registry.ALGORITHMS if not registry.STAGES[name].
 def test_twins_share_statistics_but_not_rows():
     X, Y = twins()
     assert not np.array_equal(np.sort(X, axis=0)[:-4], np.sort(Y, axis=0)[:-4])
-    a, b = (statistics.measure(LocalData(rows).measured) for rows in (X, Y))
+    a, b = (statistics.measure_statistics(LocalData(rows).measured) for rows in (X, Y))
     for name, value in vars(a).items():
         np.testing.assert_array_equal(value, getattr(b, name), err_msg=name)
 
@@ -68,7 +68,7 @@ def strangely_asked(rng):
 
 
 def told_or_refused(node, stage, arrays, frame, number):
-    algorithm = next(iter(sorted(registry.owners(stage))), "krylov")
+    algorithm = next(iter(sorted(registry.algorithms_of_stage(stage))), "krylov")
     try:
         return node.ask(stage, arrays, frame, number=number, algorithm=algorithm)
     except RefusedError as refusal:
@@ -119,14 +119,14 @@ class Sealed:
 def test_answers_from_measured_statistics_read_no_rows(n):
     rng = np.random.default_rng(4)
     data = LocalData(rng.standard_normal((n, D)))
-    FixedData.of(data)
-    fixed.parts(data)
+    FixedData.of_rows(data)
+    fixed.fixed_parts(data)
     data.measured.rows = Sealed()
     for number in range(3):
         Z = np.linalg.qr(rng.standard_normal((D, 3)))[0]
         for stage, arrays in questions(rng, Z).items():
             frame = Frame(rng.standard_normal(D), np.exp(rng.standard_normal(D)))
-            up, _ = client_half.answer(stage, arrays, data.in_frame(frame), {}, fixed=FixedData.of)
+            up, _ = client_half.answer(stage, arrays, data.in_frame(frame), {}, fixed=FixedData.of_rows)
             assert up, number
 
 
@@ -164,7 +164,7 @@ def test_stages_that_read_rows_are_served_only_if_named(name):
     assert "counts" in Node(0, X, allow=[name]).ask(name, message)
     with pytest.raises(RefusedError, match="compare single rows"):
         Node(0, X).ask("low_rank", {}, algorithm="krylov")
-    assert Rules(allow=[name]).services == {name}
+    assert Rules(allow=[name]).served_algorithms == {name}
     served = ConsensusRPCAClient(X, context=Context(1, 1, {"partition-id": 0}, RecordDict(), {}))
     assert served.get_properties({})["algorithms"] == "consensus_rpca"
 
@@ -198,7 +198,7 @@ def test_statistics_outlive_a_restart_and_are_the_owners_alone(tmp_path, monkeyp
     first = Node(3, X, memory_dir=tmp_path).ask("ssi", {"Z": Z}, frame)
     path = tmp_path / "flower_pca-fixed-3.npz"
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
-    monkeypatch.setattr(statistics, "measure", None)
+    monkeypatch.setattr(statistics, "measure_statistics", None)
     again = Node(3, X, memory_dir=tmp_path).ask("ssi", {"Z": Z}, frame)
     np.testing.assert_array_equal(again["Y"], first["Y"], strict=True)
     monkeypatch.undo()
@@ -216,7 +216,7 @@ def test_clients_with_the_same_rows_measure_them_once(monkeypatch):
     rows, Z = LocalData(X), np.eye(D)[:, :2]
     first = Node(3, rows).ask("ssi", {"Z": Z})
     np.testing.assert_allclose(first["Y"], X.T @ X[:, :2], rtol=1e-9)
-    monkeypatch.setattr(statistics, "measure", None)
+    monkeypatch.setattr(statistics, "measure_statistics", None)
     again = Node(3, rows).ask("ssi", {"Z": Z})
     np.testing.assert_array_equal(again["Y"], first["Y"], strict=True)
 

@@ -10,7 +10,7 @@ from dishonest import Node, RefusedError
 
 from flower_pca import Stream
 from flower_pca.rows.frame import Frame
-from flower_pca.rows.split import Split
+from flower_pca.rows.split import ColumnPreparation
 from refused import Refused
 
 ROWS = np.random.default_rng(0).standard_normal((20, 3)) * [1.0, 2.0, 5.0] + [3.0, 0.0, -1.0]
@@ -52,7 +52,8 @@ FRAMED = "^The server sent a center or a scale in a run over columns, but each n
 OF_COLUMNS = [
     *[
         refused_by_node(
-            {"stage": stage, "arrays": arrays, "frame": Frame(split=Split()), "allow": allow}, f"{OTHER_STAGE}{stage}."
+            {"stage": stage, "arrays": arrays, "frame": Frame(split=ColumnPreparation()), "allow": allow},
+            f"{OTHER_STAGE}{stage}.",
         )
         for stage, allow, arrays in (
             ("monitor", "monitor", {"Z": SCORES, "variances": np.ones(6), "rest": np.array(1.0)}),
@@ -66,12 +67,12 @@ OF_COLUMNS = [
     *[
         refused_by_node({"stage": "ssi", "arrays": {"Z": SCORES}, "frame": frame}, FRAMED)
         for frame in (
-            Frame(mean=np.zeros(20), split=Split()),
-            Frame(scale=np.ones(20), split=Split()),
-            Frame(fill=np.zeros(20), split=Split()),
-            Frame(mean=np.zeros(3), split=Split()),
-            Frame(own=True, split=Split()),
-            Frame(names=("a", "b", "c"), split=Split()),
+            Frame(mean=np.zeros(20), split=ColumnPreparation()),
+            Frame(scale=np.ones(20), split=ColumnPreparation()),
+            Frame(fill=np.zeros(20), split=ColumnPreparation()),
+            Frame(mean=np.zeros(3), split=ColumnPreparation()),
+            Frame(own=True, split=ColumnPreparation()),
+            Frame(names=("a", "b", "c"), split=ColumnPreparation()),
         )
     ],
 ]

@@ -126,7 +126,7 @@ def followed_inbox(files: dict[str, Any], spec: str = "{}") -> None:
 
 
 def partitioned(text: Any, n: int = 10, clients: int | None = 3, **more: Any) -> None:
-    partition.make(text, n, clients, **more)
+    partition.make_parts(text, n, clients, **more)
 
 
 SOURCE = [

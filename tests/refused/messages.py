@@ -65,7 +65,9 @@ def probe(stage: str, shape: tuple[int, ...]) -> None:
 
 
 def share(clients: int) -> None:
-    noise.asked_share({**noise.instruction(clip=1.0, std=1.0, budget=1.0), **noise.sharing(clients)}, 2)
+    noise.requested_noise(
+        {**noise.noise_instruction(clip=1.0, std=1.0, budget=1.0), **noise.sharing_arrays(clients)}, 2
+    )
 
 
 def of_fewer_bits(arrays: dict[str, Array]) -> None:
@@ -73,11 +75,11 @@ def of_fewer_bits(arrays: dict[str, Array]) -> None:
 
 
 def bits(asked: Array) -> None:
-    precision.bits_in({"bits": asked})
+    precision.bits_of_message({"bits": asked})
 
 
 def agreed(key: bytes) -> None:
-    primitives.agree(primitives.private(bytes(16)), key)
+    primitives.shared_secret(primitives.private_key(bytes(16)), key)
 
 
 def decoded(words: Array) -> None:

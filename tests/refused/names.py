@@ -13,7 +13,7 @@ import polars as pl
 from builders import rows
 
 from flower_pca import ConfigError, DataError, FederatedPCA, NotEnoughNodes, Table, from_frame, simulate, track
-from flower_pca.names.columns import Columns
+from flower_pca.names.columns import ColumnNames
 from flower_pca.rows.local import LocalData
 from refused import Refused
 from refused.runs import estimated, ran
@@ -36,7 +36,7 @@ AT_2 = "^The columns of client 0 at step 2 "
 
 
 def columns_named(names: Any) -> None:
-    Columns(names)
+    ColumnNames(names)
 
 
 def rows_named(X: Any, names: Any) -> None:

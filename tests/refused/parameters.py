@@ -40,7 +40,7 @@ def app(**rules: Any) -> None:
 
 
 def profile(**rules: Any) -> None:
-    Rules.of(None, rules)
+    Rules.with_changes(None, rules)
 
 
 def node_config(**config: Any) -> None:

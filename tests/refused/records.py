@@ -70,7 +70,7 @@ def incomplete_file(without: str) -> None:
 
 def file_of_no_party() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        ColumnsResult.part(result_of("krylov").save(Path(folder) / "r.npz"))
+        ColumnsResult.projection_of_party(result_of("krylov").save(Path(folder) / "r.npz"))
 
 
 def of_objects() -> bytes:

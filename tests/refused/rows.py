@@ -54,13 +54,13 @@ def client_of(X: Any) -> None:
 def rows_in_place(use: Callable[[Any], Any], fixed: bool) -> None:
     """Rows with gaps that nothing fills."""
     of = LocalData(np.where(np.eye(9, 8) > 0.0, np.nan, 1.0 + np.arange(8)), missing=True)
-    use(FixedData.of(of) if fixed else of)
+    use(FixedData.of_rows(of) if fixed else of)
 
 
 def gaps_with_noise(**numbers: float) -> None:
     frame = Frame(np.zeros(5), np.ones(5), own=True)
     data = LocalData(GAPPY, missing=True).in_frame(frame)
-    client_half.answer("ssi", {"Z": np.eye(5)[:, :1]}, data, {}, layers={"dp": noise.instruction(**numbers)})
+    client_half.answer("ssi", {"Z": np.eye(5)[:, :1]}, data, {}, layers={"dp": noise.noise_instruction(**numbers)})
 
 
 def checkpointed(content: str | None) -> None:

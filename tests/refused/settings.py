@@ -28,7 +28,7 @@ from flower_pca import (
     registry,
     simulate,
 )
-from flower_pca.core.layer import Who, Work
+from flower_pca.core.layer import ClientIdentity, Work
 from flower_pca.layers import noise
 from flower_pca.layers import single as apart
 from flower_pca.report.live import Live
@@ -99,7 +99,9 @@ def registered_with(mods: Any) -> None:
 
 
 def own_line(lines: Any, client: int) -> None:
-    apart.Single.read(apart.table("own", lines), Work(ExactPerPCA, {}, None, {}, Who(client)))
+    apart.NumberTables.read_message(
+        apart.table_arrays("own", lines), Work(ExactPerPCA, {}, None, {}, ClientIdentity(client))
+    )
 
 
 def sims_file(content: str | dict[str, Any] | None, key: str = "") -> None:

@@ -37,7 +37,7 @@ def bounded(value: float, bound: float) -> None:
 def nothing_is_written(hosts: Any = (), nodes: Any = 1) -> None:
     with tempfile.TemporaryDirectory() as folder:
         try:
-            keys.write(Path(folder) / "keys", nodes=nodes, hosts=hosts)
+            keys.write_keys(Path(folder) / "keys", nodes=nodes, hosts=hosts)
         finally:
             assert list(Path(folder).iterdir()) == []
 

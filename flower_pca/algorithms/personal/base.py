@@ -1,9 +1,9 @@
 """The base of personalized algorithms: parameters, weights of clients, and ways to start.
 
 A run has two phases. As long as `state.start` is not None, the messages compute a first U. In the second
-phase, three methods of the algorithm define a round: `ask` returns the arrays that the server sends in
-addition to U and the probe vector, `limits` returns bounds on the answers, and `learn` updates the state
-from the mean answers. Every round also contains the probe of the local components.
+phase, three methods of the algorithm define a round: `extra_broadcast` returns the arrays that the server sends in
+addition to U and the probe vector, `extra_bounds` returns bounds on the answers, and `state_after_answers` updates the
+state from the mean answers. Every round also contains the probe of the local components.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.base.shown import shown
 from flower_pca.core.algorithm import Iterative, Progress
-from flower_pca.core.kinds import BLOCK, FLAG, NUMBER, ROW_WIDTH, Ask, Kind, Part
+from flower_pca.core.kinds import BLOCK, FLAG, NUMBER, ROW_WIDTH, ArrayRule, Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.stage import MARGIN, Arrays, Merge, add, stack
+from flower_pca.core.stage import MARGIN, Arrays, Merge, add_answer, stack_answer
 from flower_pca.layers import single as apart
 from flower_pca.rows.local import LocalData
 
@@ -61,12 +61,12 @@ class BlockLanczos:
         Q = np.hstack([self.Q, self.block])
         PQ = np.hstack([self.PQ, image])
         values, ritz, _, residuals = linalg.rayleigh_ritz(Q, PQ)
-        block = linalg.independent(linalg.complement(linalg.complement(image, Q), Q), 1e-8)
+        block = linalg.independent_columns(linalg.complement(linalg.complement(image, Q), Q), 1e-8)
         following = replace(self, Q=Q, PQ=PQ, block=block, rounds=self.rounds + 1)
         return following, values, ritz, residuals
 
 
-class Start(BlockLanczos):
+class StartIteration(BlockLanczos):
     """The iteration that finds a first U from the span of the clients' own top components."""
 
     @staticmethod
@@ -78,30 +78,33 @@ class Start(BlockLanczos):
         return {"w": NUMBER, "P": Part(arrays["B"].shape, Kind.ESTIMATE)}
 
     @staticmethod
-    def answer(arrays: Arrays, data: LocalData, memory: Arrays, *, say: bool = True) -> tuple[Arrays, Arrays]:
+    def answer(
+        arrays: Arrays, data: LocalData, memory: Arrays, *, send_projector: bool = True
+    ) -> tuple[Arrays, Arrays]:
         """Return a client's answer in the first phase, and its memory.
 
         The answer is the client's top components, or the projection of B onto them. If `say` is False, the
         client has weight 0.
         """
-        w = weight(arrays, data) if say else 0.0
+        w = client_weight(arrays, data) if send_projector else 0.0
         if "B" not in arrays:
-            V, values = data.top(held_out.leading(arrays, data))
+            V, values = data.leading_eigenpairs(held_out.directions_to_send(arrays, data))
             E = V.astype(np.float64)
             if arrays["scaled"]:
                 E = E * np.sqrt(values / data.n)
             return {"E": np.sqrt(w) * E}, memory
-        # `deflation.narrow` recognizes rows of a lower rank by the width of "E", so "E" must hold all k directions.
+        # `deflation.span_of_rows` recognizes rows of a lower rank by the width of "E", so "E" must hold all k
+        # directions.
         name = "top" if held_out.AUTO in arrays else "E"
         E = memory.get(name, np.empty((0, 0)))
         if len(E) != data.d:  # This is the first message, or the node has lost its memory.
-            E = data.top(held_out.leading(arrays, data))[0].astype(np.float64)
+            E = data.leading_eigenpairs(held_out.directions_to_send(arrays, data))[0].astype(np.float64)
         image = w * (E @ (E.T @ arrays["B"]))
         return {"w": np.array(w), "P": image}, {name: E}
 
 
 @dataclass(frozen=True)
-class Probe:
+class ThetaProbe:
     """Lanczos for the largest eigenvalue lambda_max of P = mean_i V_iV_i', where V_i are local components.
 
     The server sends a vector b and receives P b = mean_i V_i(V_i'b). The local components change from round
@@ -149,13 +152,13 @@ class Probe:
         return {"Vb": V @ (V.T @ b), "probed": np.array(1.0)}
 
     @classmethod
-    def random(cls, d: int, seed: int) -> Probe:
+    def random(cls, d: int, seed: int) -> ThetaProbe:
         """Return a probe that begins with a random vector."""
         b = linalg.random_basis(d, 1, seed)
         none = np.empty((d, 0))
         return cls(b, b, none, none)
 
-    def step(self, Pb: Array) -> tuple[Probe, float]:
+    def step(self, Pb: Array) -> tuple[ThetaProbe, float]:
         """Return the probe after a step, and an estimate of lambda_max.
 
         If the local components do not change, the estimate never exceeds the true value.
@@ -168,9 +171,9 @@ class Probe:
         length = float(np.linalg.norm(rest))
         if Q.shape[1] >= _PROBE_LENGTH or length <= _VANISHED:
             none = Q[:, :0]
-            following = Probe(best, best, none, none, self.steps + 1)
+            following = ThetaProbe(best, best, none, none, self.steps + 1)
         else:
-            following = Probe(rest / length, best, Q, PQ, self.steps + 1)
+            following = ThetaProbe(rest / length, best, Q, PQ, self.steps + 1)
         return following, float(values[0])
 
 
@@ -193,13 +196,13 @@ class PersonalState:
     """
 
     U: Array
-    start: Start | None
-    probe: Probe
+    start: StartIteration | None
+    probe: ThetaProbe
     theta: float
     progress: Progress
 
     @property
-    def everyone(self) -> bool:
+    def asks_all_clients(self) -> bool:
         """Whether the message goes to all clients even if the run samples clients. Only the first phase needs this."""
         return self.start is not None
 
@@ -230,7 +233,7 @@ class Personalized(Iterative[S]):
     earlier run.
     """
 
-    asks: ClassVar[Mapping[str, Ask]] = {
+    asks: ClassVar[Mapping[str, ArrayRule]] = {
         "U": BLOCK,
         "b": BLOCK,
         "B": BLOCK,
@@ -260,7 +263,9 @@ class Personalized(Iterative[S]):
             self._check_auto(self.local_components)
         elif not isinstance(self.local_components, int | np.integer):
             object.__setattr__(
-                self, "local_components", apart.check(f"local_components of {self.name}", self.local_components)
+                self,
+                "local_components",
+                apart.number_for_clients(f"local_components of {self.name}", self.local_components),
             )
         else:
             checks.integer(f"local_components of {self.name}", self.local_components)
@@ -283,19 +288,19 @@ class Personalized(Iterative[S]):
         return super().width(n_components)
 
     @abstractmethod
-    def first(self, common: PersonalState, model: Model) -> S:
+    def first_state(self, common: PersonalState, model: Model) -> S:
         """Return the state before the first round."""
 
     @abstractmethod
-    def ask(self, state: S) -> Arrays:
+    def extra_broadcast(self, state: S) -> Arrays:
         """Return the arrays that the algorithm sends in a round, in addition to the arrays of the base class."""
 
     @abstractmethod
-    def limits(self, model: Model) -> Mapping[str, Array | float]:
-        """Return bounds on the arrays of an answer to `ask`."""
+    def extra_bounds(self, model: Model) -> Mapping[str, Array | float]:
+        """Return bounds on the arrays of an answer to `extra_broadcast`."""
 
     @abstractmethod
-    def learn(self, state: S, mean: Arrays, share: float) -> S:
+    def state_after_answers(self, state: S, mean: Arrays, share: float) -> S:
         """Return the state after a round, given the weighted mean answers and the share of all rows that they cover."""
 
     def start(self, model: Model) -> S:
@@ -321,41 +326,41 @@ class Personalized(Iterative[S]):
             U = block[:, :r]
             if self.init != "random":
                 none = np.empty((d, 0))
-                way = Start(none, none, block if self.init == "projection" else none)
+                way = StartIteration(none, none, block if self.init == "projection" else none)
         common = PersonalState(
-            U, way, Probe.random(d, model.seed + 2), theta=np.nan, progress=Progress.begin(self.tol, model)
+            U, way, ThetaProbe.random(d, model.seed + 2), theta=np.nan, progress=Progress.begin(self.tol, model)
         )
-        return self.first(common, model)
+        return self.first_state(common, model)
 
     def broadcast(self, state: S) -> Arrays:
         samples = {"samples": np.array(self.weights == "samples")}
         if state.start is None:
-            rest = {**self._each("own"), **samples, **self.ask(state)}
+            rest = {**self._number_for_each_client("own"), **samples, **self.extra_broadcast(state)}
             return {"U": state.U, "b": state.probe.b, **rest}
-        k = self._each("k", beside=state.U.shape[1], most=len(state.U))
+        k = self._number_for_each_client("k", extra=state.U.shape[1], most=len(state.U))
         if self.init == "projection":
             return {**k, "B": state.start.block, **samples}
         return {**k, "scaled": np.array(self.init == "qu"), **samples}
 
     def merging(self, state: S) -> Merge:
         if state.start is None or self.init == "projection":
-            return add
-        return stack
+            return add_answer
+        return stack_answer
 
     @property
     def additive(self) -> bool:
         # With `collect`, "upload" or "qu", each client sends its own components. If clients have different numbers of
         # components, the sum could reveal a client whose number differs from all others.
         summed = self.given is not None or self.init in ("projection", "random")
-        return summed and not self.collect and self.by_client is None
+        return summed and not self.collect and self.numbers_by_client is None
 
     def bounds(self, state: S, model: Model) -> Mapping[str, Array | float]:
-        w, _ = self.largest(model)
+        w, _ = self.largest_weights(model)
         if state.start is not None:
             return {"w": w, "P": w}
-        return {"w": w, **Probe.BOUNDS, **self.limits(model)}
+        return {"w": w, **ThetaProbe.BOUNDS, **self.extra_bounds(model)}
 
-    def largest(self, model: Model) -> tuple[float, float]:
+    def largest_weights(self, model: Model) -> tuple[float, float]:
         """Return upper bounds on w_i and w_i ||S_i||.
 
         With weights="samples", w_i is n_i. The bounds have a margin, because a client that joins later may have
@@ -368,23 +373,23 @@ class Personalized(Iterative[S]):
     def server(self, state: S, total: Any, answered: frozenset[int]) -> S:
         if state.start is not None:
             return self._after_start_message(state, state.start, total)
-        return self.weigh(state, total, 1.0)
+        return self.state_after_sums(state, total, 1.0)
 
-    def weigh(self, state: S, total: Arrays, share: float) -> S:
+    def state_after_sums(self, state: S, total: Arrays, share: float) -> S:
         """Return the state after a round of the second phase, given the sums and the share of all rows they cover."""
         weight = float(total["w"])
         mean = {name: np.asarray(a / weight) for name, a in total.items()}
         probed = float(total["probed"])
         if probed > 0.0:
             probe, overlap = state.probe.step(total["Vb"] / probed)
-            return self.learn(replace(state, probe=probe, theta=1.0 - overlap), mean, share)
+            return self.state_after_answers(replace(state, probe=probe, theta=1.0 - overlap), mean, share)
         probe = replace(state.probe, steps=state.probe.steps + 1)
-        return self.learn(replace(state, probe=probe), mean, share)
+        return self.state_after_answers(replace(state, probe=probe), mean, share)
 
     def status(self, state: S) -> Status | None:
         status = super().status(state)
         # The run must not end before the estimate of theta has had enough rounds.
-        early = np.any(self._each("own")["own"]) and state.probe.steps < _PROBE_LENGTH
+        early = np.any(self._number_for_each_client("own")["own"]) and state.probe.steps < _PROBE_LENGTH
         if status is not None and status.outcome is Outcome.CONVERGED and early:
             return None
         return status
@@ -395,18 +400,18 @@ class Personalized(Iterative[S]):
             metrics["theta"] = state.theta
         return metrics
 
-    def leave(self, state: S, *, exact: bool, steps: int) -> Arrays:
+    def closing_arrays(self, state: S, *, exact: bool, steps: int) -> Arrays:
         """Return the arrays that the closing stage needs."""
         return {
             "b": state.probe.best,
-            **self._each("own"),
+            **self._number_for_each_client("own"),
             "exact": np.array(exact),
             "steps": np.array(steps),
             "collect": np.array(self.collect),
         }
 
     @property
-    def by_client(self) -> Mapping[int | str, int] | None:
+    def numbers_by_client(self) -> Mapping[int | str, int] | None:
         """The numbers of local components by client if they differ, or None."""
         if isinstance(self.local_components, Mapping):
             return self.local_components
@@ -419,7 +424,7 @@ class Personalized(Iterative[S]):
         # The status does not depend on residuals, because shared components are not eigenvectors.
         return model.status
 
-    def _each(self, name: str, *, beside: int = 0, most: int | None = None) -> Arrays:
+    def _number_for_each_client(self, name: str, *, extra: int = 0, most: int | None = None) -> Arrays:
         """Return the arrays of a message that give each client its number of local components plus `beside`.
 
         `name` is the key of this number, or of the table of numbers by client. No number exceeds `most`. If
@@ -427,13 +432,13 @@ class Personalized(Iterative[S]):
         """
         own = self.local_components
         if isinstance(own, str):
-            most = min(beside + held_out.MOST, most or beside + held_out.MOST)
-            numbers = {name: np.array(most), "own": np.array(most - beside)}
+            most = min(extra + held_out.MOST, most or extra + held_out.MOST)
+            numbers = {name: np.array(most), "own": np.array(most - extra)}
             return {held_out.AUTO: np.array(True), **numbers}
         if not isinstance(own, Mapping):
-            return {name: np.array(min(beside + own, most or beside + own))}
-        widths = {client: min(beside + r, most or beside + r) for client, r in own.items()}
-        return apart.table(name, widths)
+            return {name: np.array(min(extra + own, most or extra + own))}
+        widths = {client: min(extra + r, most or extra + r) for client, r in own.items()}
+        return apart.table_arrays(name, widths)
 
     def _check_auto(self, word: str) -> None:
         if word != held_out.AUTO:
@@ -451,7 +456,7 @@ class Personalized(Iterative[S]):
                 value=word,
             )
 
-    def _after_start_message(self, state: S, way: Start, total: Any) -> S:
+    def _after_start_message(self, state: S, way: StartIteration, total: Any) -> S:
         """Return the state after one round of the first phase."""
         r = state.U.shape[1]
         progress = replace(state.progress, rounds=state.progress.rounds + 1)
@@ -462,7 +467,7 @@ class Personalized(Iterative[S]):
                     f'No node has sent components for init={self.init!r}. Use init="projection", or let nodes permit '
                     "it with share_local=True."
                 )
-            return replace(state, U=linalg.leading(every, r), start=None, progress=progress)
+            return replace(state, U=linalg.leading_left_vectors(every, r), start=None, progress=progress)
         image = total["P"] / float(total["w"])
         following, _, ritz, residuals = way.step(image)
         U = linalg.orth(ritz[:, :r])
@@ -473,7 +478,7 @@ class Personalized(Iterative[S]):
         return state
 
 
-def weight(arrays: Arrays, data: LocalData) -> float:
+def client_weight(arrays: Arrays, data: LocalData) -> float:
     """Return w_i: n_i if the message weighs clients by samples, or else 1."""
     if arrays["samples"]:
         return float(data.n)

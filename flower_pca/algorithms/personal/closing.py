@@ -14,13 +14,13 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from flower_pca.algorithms.personal import deflation, held_out
-from flower_pca.algorithms.personal.base import Probe
+from flower_pca.algorithms.personal.base import ThetaProbe
 from flower_pca.base import linalg
 from flower_pca.base.history import ANSWERED, Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import BLOCK, COUNT, FLAG, MEAN_SQUARES, STEPS, Ask, Kind, Part
+from flower_pca.core.kinds import BLOCK, COUNT, FLAG, MEAN_SQUARES, STEPS, ArrayRule, Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.stage import MARGIN, Arrays, Merge, Stage, add, stack
+from flower_pca.core.stage import MARGIN, Arrays, Merge, Stage, add_answer, stack_answer
 from flower_pca.rows.local import LocalData
 
 OWN: Final = "components"  # the key of the local components in a client's local result
@@ -62,7 +62,7 @@ class PersonalClosing(Stage[ClosingState]):
     """
 
     name: ClassVar[str] = "personal"
-    asks: ClassVar[Mapping[str, Ask]] = {
+    asks: ClassVar[Mapping[str, ArrayRule]] = {
         "U": BLOCK,
         "b": BLOCK,
         **held_out.ASKS,
@@ -83,7 +83,7 @@ class PersonalClosing(Stage[ClosingState]):
         U = arrays["U"]
         common: dict[str, Part] = {
             "Y": Part(U.shape, Kind.PRODUCT, of="U"),
-            **Probe.parts(arrays),
+            **ThetaProbe.parts(arrays),
             "error": MEAN_SQUARES,
             "clients": COUNT,
         }
@@ -96,18 +96,18 @@ class PersonalClosing(Stage[ClosingState]):
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         U = arrays["U"]
-        r, chosen = held_out.number(arrays, data, memory)
-        V = _own_basis(arrays, data, memory, r)
-        values, V, _, _ = linalg.rayleigh_ritz(V, deflation.product(data, V))
+        r, chosen = held_out.choose_number(arrays, data, memory)
+        V = _local_basis(arrays, data, memory, r)
+        values, V, _, _ = linalg.rayleigh_ritz(V, deflation.covariance_product(data, V))
         V = linalg.fix_signs(V)
         up = {
             "Y": data.matmat(U).astype(np.float64),
-            **Probe.answer(V, arrays["b"]),
+            **ThetaProbe.answer(V, arrays["b"]),
             "error": np.array(data.squared_error(np.hstack([U, V])) / data.n),
             "clients": np.array(1.0),
         }
         if chosen:
-            up[held_out.CHOSEN] = held_out.answer(chosen)
+            up[held_out.CHOSEN] = held_out.one_hot_answer(chosen)
         if arrays["collect"]:
             up["V"] = V
         return up, {"V": V, "variances": np.maximum(values, 0.0)}
@@ -120,11 +120,11 @@ class PersonalClosing(Stage[ClosingState]):
 
     def merging(self, state: ClosingState) -> Merge:
         if state.left["collect"]:
-            return stack
-        return add
+            return stack_answer
+        return add_answer
 
     def bounds(self, state: ClosingState, model: Model) -> Mapping[str, Array | float]:
-        known = {"Y": MARGIN * model.trace, **Probe.BOUNDS, "error": 0.0, "clients": 1.0}
+        known = {"Y": MARGIN * model.trace, **ThetaProbe.BOUNDS, "error": 0.0, "clients": 1.0}
         if held_out.AUTO in state.left:
             return {**known, held_out.CHOSEN: 1.0}
         return known
@@ -133,7 +133,7 @@ class PersonalClosing(Stage[ClosingState]):
         if not state.left["collect"]:
             return replace(state, total=total)
         replies = [{**reply} for reply in total.values()]
-        collected = _unfilled(state, len(replies))
+        collected = _zeros_for_components(state, len(replies))
         for rows, reply in zip(collected, replies, strict=True):
             V = reply.pop("V")
             rows[: V.shape[1]] = V.T
@@ -156,14 +156,14 @@ class PersonalClosing(Stage[ClosingState]):
             overlap = float(np.sum(state.left["b"] * state.total["Vb"])) / probed
         collected = state.collected
         if collected is None:
-            collected = _unfilled(state, 0)
+            collected = _zeros_for_components(state, 0)
         error = np.asarray(state.total["error"] / clients)
         left = {**state.left, "theta": np.array(1.0 - overlap), "error": error, "collected": collected}
         decisions = model.decisions
         if held_out.AUTO in left:
             counts = state.total[held_out.CHOSEN]
-            left["own"] = np.array(held_out.largest(counts))
-            decisions = {**decisions, "own": held_out.words(counts)}
+            left["own"] = np.array(held_out.largest_choice(counts))
+            decisions = {**decisions, "own": held_out.sentence_on_numbers(counts)}
         return replace(
             model,
             basis=U,
@@ -175,18 +175,18 @@ class PersonalClosing(Stage[ClosingState]):
         )
 
 
-def _unfilled(state: ClosingState, clients: int) -> Array:
+def _zeros_for_components(state: ClosingState, clients: int) -> Array:
     """Return an array of zeros with room for the local components of this many clients."""
     return np.zeros((clients, int(np.max(state.left["own"])), len(state.U)))
 
 
-def _own_basis(arrays: Arrays, data: LocalData, memory: Arrays, r: int) -> Array:
+def _local_basis(arrays: Arrays, data: LocalData, memory: Arrays, r: int) -> Array:
     """Return r local components for the final U: the exact solution, or the present V made orthogonal to U."""
     U, steps = arrays["U"], int(arrays["steps"])
     V, span = memory.get("V"), deflation.WHOLE
     if steps or not arrays["exact"]:
-        span = deflation.narrow(data, U.shape[1] + r, memory)
+        span = deflation.span_of_rows(data, U.shape[1] + r, memory)
     most = min(r, data.d - U.shape[1])
     if not arrays["exact"] and not len(span) and V is not None and V.shape == (data.d, most):
-        return deflation.feasible(V, U)
-    return deflation.own_basis(data, U, r, steps=steps, start=V, span=span)
+        return deflation.orthonormal_outside(V, U)
+    return deflation.local_basis(data, U, r, steps=steps, start=V, span=span)

@@ -4,14 +4,14 @@ A client keeps nothing between rounds, with two exceptions: with `local_steps`, 
 a warm start, and with local_components="auto", its choice of their number. The server keeps sums
 (`CachedSums`, for clients that miss a round). The server also keeps pairs of a step and the decrease of
 the gradient along this step, from which `Secants` extrapolates. If the objective falls at an
-extrapolated U, `learn` rejects this U and returns to the plain step.
+extrapolated U, `state_after_answers` rejects this U and returns to the plain step.
 
 `Secants` is L-BFGS on the Grassmann manifold. Up to a rotation, the plain step polar(Z) is U +
 G(U'Z)^(-1), with the gradient G = (I - UU')Z. The plain step uses U'Z as the curvature in all
 directions. This overestimates the curvature, so the plain step never overshoots, but it is short if the
-objective is flat. Two points and their gradients show the true curvature between the points. `Secants.ahead`
-multiplies G by an approximate inverse of the curvature. This inverse agrees with the last pairs, and in
-all other directions it is a multiple of the plain step's inverse (Nocedal 1980). Rotation and projection
+objective is flat. Two points and their gradients show the true curvature between the points.
+`Secants.quasi_newton_step` multiplies G by an approximate inverse of the curvature. This inverse agrees with the last
+pairs, and in all other directions it is a multiple of the plain step's inverse (Nocedal 1980). Rotation and projection
 move pairs from one point to the next.
 
 If the gradient grows along the step of a pair, the pair does not show where the maximum is, and the next
@@ -33,12 +33,12 @@ import numpy as np
 
 from flower_pca.algorithms.cached import CachedSums
 from flower_pca.algorithms.personal import deflation, held_out
-from flower_pca.algorithms.personal.base import Personalized, PersonalState, Probe, Start, weight
+from flower_pca.algorithms.personal.base import Personalized, PersonalState, StartIteration, ThetaProbe, client_weight
 from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import FLAG, MEAN_SQUARES, NUMBER, ROWS, STEPS, Ask, Kind, Part
+from flower_pca.core.kinds import FLAG, MEAN_SQUARES, NUMBER, ROWS, STEPS, ArrayRule, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Merge
 from flower_pca.rows.local import LocalData
@@ -65,12 +65,12 @@ class Gains:
     promise: float = np.inf
     sine: float = np.inf
 
-    def add(self, objective: float, curvature: float, promise: float, sine: float) -> Gains:
+    def after_round(self, objective: float, curvature: float, promise: float, sine: float) -> Gains:
         """Return the gains after one more round."""
         objectives = (*self.objectives, objective)[-_ROUNDS - 1 :]
         return Gains(objectives, (*self.curvatures, curvature)[-_CURVATURES:], promise, sine)
 
-    def without(self) -> Gains:
+    def after_rejected_step(self) -> Gains:
         """Return the gains after one more round, in which the server rejected the step."""
         again = (*self.objectives, *self.objectives[-1:])[-_ROUNDS - 1 :]
         return replace(self, objectives=again)
@@ -110,7 +110,7 @@ class Secant:
     y: Array
 
     @property
-    def bent(self) -> bool:
+    def has_falling_gradient(self) -> bool:
         """Whether the gradient falls along the step, as on the way to a maximum."""
         sizes = float(np.linalg.norm(self.s) * np.linalg.norm(self.y))
         return float(np.sum(self.s * self.y)) > _LEAST_COSINE * sizes
@@ -129,30 +129,30 @@ class Secants:
         """Return the first point, without pairs."""
         return cls(U, linalg.complement(Z, U))
 
-    def at_next(self, here: Secants) -> Secants:
+    def moved_to(self, next_point: Secants) -> Secants:
         """Return the next point, `here`, with all pairs moved there and one more pair for the step there."""
-        turn = linalg.procrustes(self.U, here.U)
-        carried = [Secant(here.tangent(pair.s @ turn), here.tangent(pair.y @ turn)) for pair in self.pairs]
-        step = here.tangent(here.U - self.U @ turn)
-        newest = Secant(step, here.tangent(self.G @ turn) - here.G)
-        return here.with_pairs([*carried, newest])
+        turn = linalg.procrustes(self.U, next_point.U)
+        carried = [Secant(next_point.tangent(pair.s @ turn), next_point.tangent(pair.y @ turn)) for pair in self.pairs]
+        step = next_point.tangent(next_point.U - self.U @ turn)
+        newest = Secant(step, next_point.tangent(self.G @ turn) - next_point.G)
+        return next_point.with_pairs([*carried, newest])
 
-    def with_try(self, there: Secants) -> Secants:
+    def with_rejected_point(self, rejected: Secants) -> Secants:
         """Return the same point with one more pair for the step to `there`, the rejected point."""
-        turn = linalg.procrustes(there.U, self.U)
-        step = self.tangent(there.U @ turn - self.U)
-        newest = Secant(step, self.G - self.tangent(there.G @ turn))
+        turn = linalg.procrustes(rejected.U, self.U)
+        step = self.tangent(rejected.U @ turn - self.U)
+        newest = Secant(step, self.G - self.tangent(rejected.G @ turn))
         return self.with_pairs([*self.pairs, newest])
 
-    def ahead(self, Z: Array) -> tuple[Array, float] | None:
+    def quasi_newton_step(self, Z: Array) -> tuple[Array, float] | None:
         """Return the point after a quasi-Newton step, and the predicted rise of the objective.
 
         Return None if no pair shows a maximum, or if the gradient is 0.
         """
-        bent = [pair for pair in self.pairs if pair.bent]
+        bent = [pair for pair in self.pairs if pair.has_falling_gradient]
         if not bent:
             return None
-        values, Q = self._plain(Z)
+        values, Q = self._plain_curvature(Z)
         step, passed = self.G, []
         for pair in reversed(bent):
             along = float(np.sum(pair.s * step) / np.sum(pair.s * pair.y))
@@ -179,7 +179,7 @@ class Secants:
 
         This number is the largest Ritz value of the Hessian on these steps. Near a maximum, it is below 0.
         """
-        values, Q = self._plain(Z)
+        values, Q = self._plain_curvature(Z)
         roots, steps, fallen = np.sqrt(values), [], []
         for pair in self.pairs:
             step = (pair.s @ Q) * roots
@@ -192,7 +192,7 @@ class Secants:
         H = -(left.T @ np.stack(fallen, axis=1) @ right.T / np.where(apart, sizes, 1.0))[np.ix_(apart, apart)]
         return float(np.linalg.eigvalsh((H + H.T) / 2.0)[-1])
 
-    def _plain(self, Z: Array) -> tuple[Array, Array]:
+    def _plain_curvature(self, Z: Array) -> tuple[Array, Array]:
         """Return the eigenvalues and eigenvectors of U'Z, the curvature that the plain step assumes."""
         values, Q = linalg.eigh_descending(self.U.T @ Z)
         return np.maximum(values, _LEAST_CURVATURE * values[0]), Q
@@ -316,7 +316,7 @@ class ExactPerPCA(Personalized[ExactState]):
     """
 
     name: ClassVar[str] = "exact_per_pca"
-    asks: ClassVar[Mapping[str, Ask]] = {**Personalized.asks, "steps": STEPS, "back": FLAG}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {**Personalized.asks, "steps": STEPS, "back": FLAG}
     caches: ClassVar[bool] = True
 
     acceleration: str = "lbfgs"
@@ -336,11 +336,11 @@ class ExactPerPCA(Personalized[ExactState]):
                 value=self.gain_tol,
             )
 
-    def first(self, common: PersonalState, model: Model) -> ExactState:
+    def first_state(self, common: PersonalState, model: Model) -> ExactState:
         sums = CachedSums(model.n, summed=model.summed)
         return ExactState(**vars(common), sums=sums, known=common.U, best=-np.inf)
 
-    def ask(self, state: ExactState) -> Arrays:
+    def extra_broadcast(self, state: ExactState) -> Arrays:
         if self.local_steps:
             return {"steps": np.array(self.local_steps), "back": np.array(state.back)}
         return {"steps": np.array(self.local_steps)}
@@ -348,33 +348,33 @@ class ExactPerPCA(Personalized[ExactState]):
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         if "k" in arrays:
-            return Start.parts(arrays, d)
+            return StartIteration.parts(arrays, d)
         Z = Part(arrays["U"].shape, Kind.ESTIMATE)
-        return {"w": NUMBER, **Probe.parts(arrays), "n": ROWS, "Z": Z, "f": MEAN_SQUARES}
+        return {"w": NUMBER, **ThetaProbe.parts(arrays), "n": ROWS, "Z": Z, "f": MEAN_SQUARES}
 
-    def limits(self, model: Model) -> Mapping[str, Array | float]:
+    def extra_bounds(self, model: Model) -> Mapping[str, Array | float]:
         # f is sent without rounding, because the server compares objectives to decide which U to keep.
-        return {"n": MOST_ROWS, "Z": self.largest(model)[1], "f": 0.0}
+        return {"n": MOST_ROWS, "Z": self.largest_weights(model)[1], "f": 0.0}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         if "k" in arrays:
-            return Start.answer(arrays, data, memory)
+            return StartIteration.answer(arrays, data, memory)
         U = arrays["U"]
         steps = int(arrays["steps"])
-        w = weight(arrays, data)
-        own, chosen = held_out.number(arrays, data, memory)
-        span = deflation.narrow(data, U.shape[1] + own, memory) if steps else deflation.WHOLE
+        w = client_weight(arrays, data)
+        own, chosen = held_out.choose_number(arrays, data, memory)
+        span = deflation.span_of_rows(data, U.shape[1] + own, memory) if steps else deflation.WHOLE
         # If the previous U was rejected, the client starts from its V of the message before the rejected U.
         start = memory.get("before" if arrays.get("back") else "V")
-        V = deflation.own_basis(data, U, own, steps=steps, start=start, span=span)
-        SW = deflation.product(data, np.hstack([U, V]))
+        V = deflation.local_basis(data, U, own, steps=steps, start=start, span=span)
+        SW = deflation.covariance_product(data, np.hstack([U, V]))
         SU, SV = np.hsplit(SW, [U.shape[1]])
         outside = SU - V @ (V.T @ SU)
         explained = np.sum(U * SU) + np.sum(V * SV)
         f = np.array(w * explained)
         sums = {"Z": w * outside, "f": f, "n": np.array(data.n)}
-        up = {**sums, "w": np.array(w), **Probe.answer(V, arrays["b"])}
+        up = {**sums, "w": np.array(w), **ThetaProbe.answer(V, arrays["b"])}
         if not steps:
             return up, chosen
         if start is None:
@@ -394,17 +394,17 @@ class ExactPerPCA(Personalized[ExactState]):
         if sums.last is not None and (before is None or len(sums.last) > len(before)):
             # New clients have answered, and more new clients may follow. The server keeps U, so that U does not depend
             # on which clients were asked first.
-            return self._wait(replace(state, sums=sums))
+            return self._state_without_new_U(replace(state, sums=sums))
         state = replace(state, sums=sums)
         if not sums.summed or share >= 1.0:
-            return self.weigh(state, total, share)
+            return self.state_after_sums(state, total, share)
         # The objective over some clients cannot be compared with the objective over all clients, so an extrapolated U
         # is rejected.
         if state.bold:
-            return self._wait(state)
-        return replace(self.weigh(state, total, share), secants=None)
+            return self._state_without_new_U(state)
+        return replace(self.state_after_sums(state, total, share), secants=None)
 
-    def _wait(self, state: ExactState) -> ExactState:
+    def _state_without_new_U(self, state: ExactState) -> ExactState:
         """Return the state after a round from which no new U is computed.
 
         If U was an extrapolation, the result of the plain step replaces it.
@@ -413,14 +413,14 @@ class ExactPerPCA(Personalized[ExactState]):
             state = replace(state, U=state.known, bold=False)
         return replace(state, secants=None, progress=state.progress.step(state.progress.error))
 
-    def learn(self, state: ExactState, mean: Arrays, share: float) -> ExactState:
+    def state_after_answers(self, state: ExactState, mean: Arrays, share: float) -> ExactState:
         Z, f = mean["Z"], float(mean["f"])
         if state.bold and f < state.best - _ROUNDING * abs(state.best):
             secants = state.secants
             if secants is not None and share >= 1.0:
-                secants = secants.with_try(Secants.begin(state.U, Z))
-            gains = state.gains.without()
-            return replace(self._wait(state), secants=secants, gains=gains, back=True)
+                secants = secants.with_rejected_point(Secants.begin(state.U, Z))
+            gains = state.gains.after_rejected_step()
+            return replace(self._state_without_new_U(state), secants=secants, gains=gains, back=True)
         off = float(np.linalg.norm(linalg.complement(Z, state.U)))
         error = off / (float(np.linalg.norm(Z)) or 1.0)
         image, progress = linalg.polar(Z), state.progress.step(error, gain=f)
@@ -430,13 +430,13 @@ class ExactPerPCA(Personalized[ExactState]):
             return replace(state, U=image, bold=False, secants=None, gains=Gains())
         secants = Secants.begin(state.U, Z)
         if state.secants is not None:
-            secants = state.secants.at_next(secants)
-        ahead = secants.ahead(Z)
+            secants = state.secants.moved_to(secants)
+        ahead = secants.quasi_newton_step(Z)
         if ahead is None:
             return replace(state, U=image, bold=False, secants=secants, gains=Gains())
         U, promise = ahead
         sine = linalg.sin_theta(state.U, U)
-        gains = state.gains.add(f, secants.curvature(Z), promise, sine)
+        gains = state.gains.after_round(f, secants.curvature(Z), promise, sine)
         return replace(state, U=U, bold=True, secants=secants, gains=gains)
 
     def status(self, state: ExactState) -> Status | None:
@@ -456,4 +456,6 @@ class ExactPerPCA(Personalized[ExactState]):
 
     def finish(self, state: ExactState, model: Model) -> Model:
         U = state.known if np.isfinite(state.best) else state.U
-        return replace(model, basis=U, product=None, left=self.leave(state, exact=True, steps=self.local_steps))
+        return replace(
+            model, basis=U, product=None, left=self.closing_arrays(state, exact=True, steps=self.local_steps)
+        )

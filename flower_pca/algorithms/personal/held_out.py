@@ -24,7 +24,7 @@ from flower_pca.algorithms.personal import deflation
 from flower_pca.base import labels, linalg
 from flower_pca.base.errors import OTHER_SERVER, ProtocolError
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import FLAG, OWN_WIDTH, Ask, Kind, Part
+from flower_pca.core.kinds import FLAG, OWN_WIDTH, ArrayRule, Kind, Part
 from flower_pca.core.stage import Arrays
 from flower_pca.rows import fixed, folds
 from flower_pca.rows.fixed import FixedData
@@ -43,7 +43,7 @@ _RIDGE: Final = 1e-9
 _LEAST_UNEXPLAINED: Final = 0.05
 
 
-def clear(along: Array, noise: Array) -> Array:
+def clear_directions(along: Array, noise: Array) -> Array:
     """Return a mask of the clear directions: those that exceed twice the noise by more than a standard error.
 
     `along` and `noise` have a row for each part of the rows and a column for each direction. The standard
@@ -54,12 +54,12 @@ def clear(along: Array, noise: Array) -> Array:
     return np.asarray(margin.mean(axis=0) > error)
 
 
-def last(found: Array) -> int:
+def count_up_to_last_clear(is_clear: Array) -> int:
     """Return the number of directions up to and including the last clear one, or 0 if no direction is clear."""
-    return int(np.flatnonzero(found).max(initial=-1)) + 1
+    return int(np.flatnonzero(is_clear).max(initial=-1)) + 1
 
 
-def directions(parts: Sequence[Any], most: int) -> list[tuple[Any, Array]]:
+def directions_of_other_parts(parts: Sequence[Any], most: int) -> list[tuple[Any, Array]]:
     """Return a list of pairs: each part, and the leading directions of the other parts.
 
     The number of directions is at most `most`, and at most half the number of columns.
@@ -67,10 +67,10 @@ def directions(parts: Sequence[Any], most: int) -> list[tuple[Any, Array]]:
     d = parts[0].d
     none = np.empty((d, 0))
     most = min(most, d // 2)
-    return [(part, deflation.own_basis(rest, none, most)) for part, rest in folds.splits(parts)]
+    return [(part, deflation.local_basis(rest, none, most)) for part, rest in folds.leave_one_out(parts)]
 
 
-def residuals(found: Sequence[tuple[Any, Array]]) -> tuple[Array, Array]:
+def mean_squares_by_direction(parts_and_directions: Sequence[tuple[Any, Array]]) -> tuple[Array, Array]:
     """Return for each part the mean square along each direction, and the mean square per remaining direction.
 
     Both arrays have a row for each part and a column for each direction. The second array contains the mean
@@ -78,21 +78,21 @@ def residuals(found: Sequence[tuple[Any, Array]]) -> tuple[Array, Array]:
     number of remaining directions.
     """
     along, left = [], []
-    for part, V in found:
+    for part, V in parts_and_directions:
         squares = np.sum(V * part.matmat(V), axis=0) / part.n
         along.append(squares)
         residual = part.squares().sum() / part.n - np.cumsum(squares)
         columns_left = part.d - 1 - np.arange(len(squares))
         left.append(residual / columns_left)
-    return _cut(along), _cut(left)
+    return _cut_to_shortest(along), _cut_to_shortest(left)
 
 
-def noise_along(found: Sequence[tuple[Any, Array]], columns: Array) -> Array:
+def noise_along(parts_and_directions: Sequence[tuple[Any, Array]], columns: Array) -> Array:
     """Return the noise variance along each part's directions, given the noise variance of each column."""
-    return _cut([columns @ V**2 for _, V in found])
+    return _cut_to_shortest([columns @ V**2 for _, V in parts_and_directions])
 
 
-def by_column(parts: Sequence[FixedData], most: int) -> Array:
+def noise_by_column(parts: Sequence[FixedData], most: int) -> Array:
     """Return the variance of each column's noise: the part that at most `most` directions do not explain.
 
     If there are enough rows, the first guess is the residual variance of each column after a regression on
@@ -100,25 +100,27 @@ def by_column(parts: Sequence[FixedData], most: int) -> Array:
     The first step scales columns to equal noise, and finds the directions that count. The second step
     estimates the noise, given these directions.
     """
-    noise = _guess(parts)
+    noise = _first_guess_of_noise(parts)
     for _ in range(_ROUNDS):
         even = [_WeightedRows(part, _inverse(np.sqrt(noise))) for part in parts]
-        found = directions(even, most)
+        found = directions_of_other_parts(even, most)
         before = noise
-        noise = noise * _noise_beyond(found, last(clear(*residuals(found))))
+        noise = noise * _noise_beyond(
+            found, count_up_to_last_clear(clear_directions(*mean_squares_by_direction(found)))
+        )
         if np.allclose(noise, before, rtol=_SETTLED):
             break
     return np.asarray(noise)
 
 
-def _guess(parts: Sequence[FixedData]) -> Array:
+def _first_guess_of_noise(parts: Sequence[FixedData]) -> Array:
     n = sum(part.n for part in parts)
     d = parts[0].d
     variances = np.sum([part.squares() for part in parts], axis=0) / n
     if d > min(_COLUMNS_PER_ROW * n, _MOST_REGRESSED):
         return np.asarray(variances)
     scale = _inverse(np.sqrt(variances))
-    C = folds.Together(parts).gram() / n
+    C = folds.UnionOfRows(parts).gram() / n
     S = C * scale * scale[:, None] + _RIDGE * np.eye(d)
     constant = np.diag(1.0 * (scale == 0.0))
     # `left` is the residual variance of each column after a regression on all other columns.
@@ -127,14 +129,14 @@ def _guess(parts: Sequence[FixedData]) -> Array:
     return np.asarray(left * n / (n - d))
 
 
-def _noise_beyond(found: Sequence[tuple[Any, Array]], r: int) -> Array:
+def _noise_beyond(parts_and_directions: Sequence[tuple[Any, Array]], r: int) -> Array:
     """Return the noise variance of each column, estimated from held-out rows.
 
     The mean square that remains after the first r directions are removed is divided by the share of the
     column's unit vector that lies outside these directions.
     """
     beside = []
-    for part, most in found:
+    for part, most in parts_and_directions:
         V = most[:, :r]
         SV = part.matmat(V) / part.n
         across = 2.0 * SV - V @ (V.T @ SV)
@@ -178,14 +180,14 @@ def _inverse(a: Array) -> Array:
     return np.divide(1.0, a, out=np.zeros_like(a), where=a > 0.0)
 
 
-def _cut(parts: Sequence[Array]) -> Array:
+def _cut_to_shortest(parts: Sequence[Array]) -> Array:
     """Return the arrays as rows of one array, cut to the length of the shortest."""
     least = min(map(len, parts))
     return np.array([a[:least] for a in parts])
 
 
 AUTO: Final = "auto"
-ASKS: Final[Mapping[str, Ask]] = {"own": OWN_WIDTH.by_client, AUTO: FLAG}
+ASKS: Final[Mapping[str, ArrayRule]] = {"own": OWN_WIDTH.by_client, AUTO: FLAG}
 CHOSEN: Final = "chosen"  # the key of the chosen number in a client's memory, and in its last answer
 SHARED: Final = "shared_block"  # the key in `Model.left` of the block that `shared` found and the algorithm starts from
 MOST: Final = 10  # maximum number of local components that a client can choose
@@ -195,7 +197,7 @@ _MOST_MOVED: Final = 0.01
 _MOST_CHOICES: Final = 20  # maximum number of choices, which ensures that a run ends
 
 
-def number(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[int, Arrays]:
+def choose_number(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[int, Arrays]:
     """Return the client's number of local components, and the arrays about this choice that the client keeps.
 
     Without "auto", the message itself contains the number, and there are no arrays.
@@ -210,31 +212,31 @@ def number(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[int, Arrays
     choice = {name: memory[name] for name in _CHOICE_KEYS if name in memory}
     if len(choice) < len(_CHOICE_KEYS) or choice["beside"].shape != U.shape:
         most = min(U.shape[1] + components, data.d)
-        counted, known = count(data, most)
+        counted, known = count_directions(data, most)
         choice = {"counted": np.array(counted), **known, "times": np.array(0)}
     if "beside" not in choice or (
         choice["times"] < _MOST_CHOICES and linalg.sin_theta(choice["beside"], U) > _MOST_MOVED
     ):
-        own = int(choice["counted"]) - seen(data, U, choice)
+        own = int(choice["counted"]) - count_clear_directions(data, U, choice)
         choice |= {CHOSEN: np.array(min(max(own, 0), components)), "beside": U}
         choice["times"] = np.array(choice["times"] + 1)
     return int(choice[CHOSEN]), choice
 
 
-def require_all_numbers(own: int, *, full: bool = False) -> None:
+def require_all_numbers(most: int, *, full: bool = False) -> None:
     """Raise ProtocolError if `own`, the server's limit on the number of local components, is not `MOST`.
 
     If limits could vary, the server could compare sums under two limits, and would learn which clients
     chose larger numbers. If `full` is True, U and the local components span all columns, so the limit may be
     smaller.
     """
-    if own != MOST and not (full and 0 <= own < MOST):
+    if most != MOST and not (full and 0 <= most < MOST):
         raise ProtocolError(
-            f"The server limits this client to {own} local components, but the limit must be {MOST}. {OTHER_SERVER}"
+            f"The server limits this client to {most} local components, but the limit must be {MOST}. {OTHER_SERVER}"
         )
 
 
-def leading(arrays: Arrays, data: LocalData) -> int:
+def directions_to_send(arrays: Arrays, data: LocalData) -> int:
     """Return the number of directions that a client sends in the first phase.
 
     With "auto", this is the number of counted directions, but at least the number of shared components.
@@ -246,40 +248,40 @@ def leading(arrays: Arrays, data: LocalData) -> int:
     require_all_numbers(int(arrays["own"]), full=most >= data.d)
     if data.n < folds.FEWEST:
         return min(shared + FEW, most)
-    return max(count(data, most)[0], shared)
+    return max(count_directions(data, most)[0], shared)
 
 
-def count(data: LocalData, most: int) -> tuple[int, dict[str, Array]]:
+def count_directions(data: LocalData, most: int) -> tuple[int, dict[str, Array]]:
     """Return the number of directions that stand out from the noise, at most `most`, and the noise.
 
     The second result holds the noise of each part ("noise") and of each column ("columns").
     """
-    parts = fixed.parts(data)
-    columns = by_column(parts, most)
-    found = directions(parts, most)
-    along, left = residuals(found)
-    if r := last(clear(along, np.maximum(left, noise_along(found, columns)))):
+    parts = fixed.fixed_parts(data)
+    columns = noise_by_column(parts, most)
+    found = directions_of_other_parts(parts, most)
+    along, left = mean_squares_by_direction(found)
+    if r := count_up_to_last_clear(clear_directions(along, np.maximum(left, noise_along(found, columns)))):
         return r, {"noise": left[:, r - 1], "columns": columns}
     whole = [part.squares().sum() / part.n / part.d for part in parts]
     return 0, {"noise": np.array(whole), "columns": columns}
 
 
-def seen(data: LocalData, U: Array, beside: Mapping[str, Array]) -> int:
-    """Return the number of directions of U that are clear in held-out rows, given the noise that `count` found."""
+def count_clear_directions(data: LocalData, U: Array, noise: Mapping[str, Array]) -> int:
+    """Return the number of directions of U that are clear in held-out rows, given the noise from `count_directions`."""
     along, below = [], []
-    for part, rest in folds.splits(fixed.parts(data)):
+    for part, rest in folds.leave_one_out(fixed.fixed_parts(data)):
         Z = U @ linalg.eigh_descending(U.T @ rest.matmat(U))[1]
         squares = np.sum(Z * part.matmat(Z), axis=0)
         along.append(squares / part.n)
-        below.append(beside["columns"] @ Z**2)
-    least = np.maximum(beside["noise"][:, None], below)
-    return int(np.sum(clear(np.array(along), least)))
+        below.append(noise["columns"] @ Z**2)
+    least = np.maximum(noise["noise"][:, None], below)
+    return int(np.sum(clear_directions(np.array(along), least)))
 
 
-TOLD: Final = Part((MOST + 2,), Kind.COUNT, own=True)  # the shape and kind of `answer`
+TOLD: Final = Part((MOST + 2,), Kind.COUNT, own=True)  # the shape and kind of `one_hot_answer`
 
 
-def answer(chosen: Arrays) -> Array:
+def one_hot_answer(chosen: Arrays) -> Array:
     """Return an array of zeros with a 1 at the position of the chosen number.
 
     Summed over clients, it gives the number of clients that have chosen each number. The last entry is for
@@ -290,7 +292,7 @@ def answer(chosen: Arrays) -> Array:
     return places
 
 
-def words(counts: Array) -> str:
+def sentence_on_numbers(counts: Array) -> str:
     """Return a sentence about the numbers that clients have chosen, given the sum of all answers."""
     said = "Local components: chosen by each client from held-out parts of its rows"
     *clients, few = (int(n) for n in np.rint(counts))
@@ -304,7 +306,7 @@ def words(counts: Array) -> str:
     return f"{said}; the numbers are reported only with share_local at the nodes, or with masks"
 
 
-def largest(counts: Array) -> int:
+def largest_choice(counts: Array) -> int:
     """Return the largest number that a client has chosen, or the maximum number if no choice is known."""
     chosen = [*range(len(counts) - 1), FEW]
     there = [number for number, clients in zip(chosen, counts, strict=True) if round(clients) >= 1]

@@ -2,7 +2,7 @@
 
 If the step depends on the largest ||S_i||, the first message asks each client for this norm. The rounds
 of `Personalized` follow. In each round, a client takes one gradient step on its shared and local
-components (`_step`), in one of the paper's two ways.
+components (`_gradient_step`), in one of the paper's two ways.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from flower_pca.algorithms.personal import deflation, held_out
-from flower_pca.algorithms.personal.base import Personalized, PersonalState, Probe, Start, weight
+from flower_pca.algorithms.personal.base import Personalized, PersonalState, StartIteration, ThetaProbe, client_weight
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import FLAG, MEAN_SQUARES, NUMBER, POSITIVE, SEED, Ask, Kind, Part, index
+from flower_pca.core.kinds import FLAG, MEAN_SQUARES, NUMBER, POSITIVE, SEED, ArrayRule, Kind, Part, index_rule
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Merge
 from flower_pca.rows.local import LocalData
@@ -137,11 +137,11 @@ class PerPCA(Personalized[PerState]):
     """
 
     name: ClassVar[str] = "per_pca"
-    asks: ClassVar[Mapping[str, Ask]] = {
+    asks: ClassVar[Mapping[str, ArrayRule]] = {
         **Personalized.asks,
         "measure": FLAG,
         "eta": POSITIVE,
-        "choice": index(2, least=1),
+        "choice": index_rule(2, least=1),
         "polar": FLAG,
         "seed": SEED,
     }
@@ -170,7 +170,7 @@ class PerPCA(Personalized[PerState]):
                 value=self.retraction,
             )
 
-    def first(self, common: PersonalState, model: Model) -> PerState:
+    def first_state(self, common: PersonalState, model: Model) -> PerState:
         first = PerState(**vars(common), norm=0.0, seed=model.seed, step=self.step or _STEP)
         if self.eta is None:
             return first
@@ -186,14 +186,14 @@ class PerPCA(Personalized[PerState]):
         if "measure" in arrays:
             return {"norm": Part(kind=Kind.EIGENVALUES)}
         if "k" in arrays:
-            return Start.parts(arrays, d)
+            return StartIteration.parts(arrays, d)
         M = Part(arrays["U"].shape, Kind.ESTIMATE)
-        return {"w": NUMBER, **Probe.parts(arrays), "M": M, "f": MEAN_SQUARES}
+        return {"w": NUMBER, **ThetaProbe.parts(arrays), "M": M, "f": MEAN_SQUARES}
 
     def merging(self, state: PerState) -> Merge:
         if state.norm:
             return super().merging(state)
-        return _largest
+        return _merge_largest
 
     def server(self, state: PerState, total: Any, answered: frozenset[int]) -> PerState:
         if state.norm:
@@ -202,7 +202,7 @@ class PerPCA(Personalized[PerState]):
         # If all rows are 0, the norm is 0 as well. It is replaced by 1, because 0 means that it was not measured yet.
         return replace(state, norm=total or 1.0, progress=progress)
 
-    def ask(self, state: PerState) -> Arrays:
+    def extra_broadcast(self, state: PerState) -> Arrays:
         return {
             "eta": np.array(self.eta or state.step / state.norm),
             "choice": np.array(self.choice),
@@ -210,8 +210,8 @@ class PerPCA(Personalized[PerState]):
             "seed": np.array(state.seed),
         }
 
-    def limits(self, model: Model) -> Mapping[str, Array | float]:
-        w, wS = self.largest(model)
+    def extra_bounds(self, model: Model) -> Mapping[str, Array | float]:
+        w, wS = self.largest_weights(model)
         # The answer is U + eta (S U - W (W'SU + U'SW) / 2).
         return {"M": w + 2.0 * (self.eta or 0.0) * wS, "f": 0.0}
 
@@ -225,26 +225,26 @@ class PerPCA(Personalized[PerState]):
         if "measure" in arrays:
             return {"norm": np.array(data.norm2() / data.n)}, memory
         if "k" in arrays:
-            return Start.answer(arrays, data, memory)
+            return StartIteration.answer(arrays, data, memory)
         U = arrays["U"]
-        w = weight(arrays, data)
-        own, chosen = held_out.number(arrays, data, memory)
+        w = client_weight(arrays, data)
+        own, chosen = held_out.choose_number(arrays, data, memory)
         V = memory.get("V", U[:, :0])
-        span = deflation.narrow(data, U.shape[1] + own, memory)
+        span = deflation.span_of_rows(data, U.shape[1] + own, memory)
         # A new client, or a node that has lost its memory, starts from random local components. They must differ
         # between clients, because equal ones would look like shared components.
         if V.shape != (data.d, min(own, data.d - U.shape[1])):
             seed = int(arrays["seed"]) + data.fingerprint()
             V = linalg.random_basis(data.d, own, seed=seed)
-        beside = deflation.within(deflation.feasible(V, U), U, span)
+        beside = deflation.project_into_span(deflation.orthonormal_outside(V, U), U, span)
         W = np.hstack([U, beside])
-        G = deflation.product(data, W)
-        U_i, V = _step(W, G, U.shape[1], arrays)
+        G = deflation.covariance_product(data, W)
+        U_i, V = _gradient_step(W, G, U.shape[1], arrays)
         explained = np.array(w * np.sum(W * G))
         up = {"w": np.array(w), "M": w * U_i, "f": explained}
-        return {**up, **Probe.answer(V, arrays["b"])}, {**chosen, "V": V, "narrow": span}
+        return {**up, **ThetaProbe.answer(V, arrays["b"])}, {**chosen, "V": V, "narrow": span}
 
-    def learn(self, state: PerState, mean: Arrays, share: float) -> PerState:
+    def state_after_answers(self, state: PerState, mean: Arrays, share: float) -> PerState:
         M, f, before = mean["M"], float(mean["f"]), state.progress
         U = RETRACTIONS[self.retraction](M)
         turned = float(np.linalg.norm(linalg.complement(M, state.U)))
@@ -275,14 +275,14 @@ class PerPCA(Personalized[PerState]):
         return metrics
 
     def finish(self, state: PerState, model: Model) -> Model:
-        return replace(model, basis=state.U, product=None, left=self.leave(state, exact=False, steps=0))
+        return replace(model, basis=state.U, product=None, left=self.closing_arrays(state, exact=False, steps=0))
 
 
-def _largest(total: float | None, client: int, reply: Arrays) -> float:
+def _merge_largest(total: float | None, client: int, reply: Arrays) -> float:
     return max(total or 0.0, float(reply["norm"]))
 
 
-def _step(W: Array, G: Array, r: int, arrays: Arrays) -> tuple[Array, Array]:
+def _gradient_step(W: Array, G: Array, r: int, arrays: Arrays) -> tuple[Array, Array]:
     eta = float(arrays["eta"])
     if int(arrays["choice"]) == 2:
         W = linalg.polar(W + eta * G)

@@ -27,7 +27,7 @@ from flower_pca.base.errors import DataError
 from flower_pca.base.history import ANSWERED, Status
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
-from flower_pca.core.kinds import BLOCK, COUNT, Ask, Kind, Part
+from flower_pca.core.kinds import BLOCK, COUNT, ArrayRule, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Stage
 from flower_pca.rows import folds
@@ -64,7 +64,7 @@ class SharedState(BlockLanczos):
     found: bool = False
 
     @property
-    def everyone(self) -> bool:
+    def asks_all_clients(self) -> bool:
         """True: the message goes to all clients even if the run samples clients."""
         return True
 
@@ -79,7 +79,7 @@ class Shared(Stage[SharedState]):
     """
 
     name: ClassVar[str] = SHARED
-    asks: ClassVar[Mapping[str, Ask]] = {"B": BLOCK}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {"B": BLOCK}
     fixed_set: ClassVar[bool] = True
 
     def start(self, model: Model) -> SharedState:
@@ -106,8 +106,8 @@ class Shared(Stage[SharedState]):
         E = memory.get(_MEMORY_KEY, np.empty((0, 0)))
         if len(E) != data.d:  # This is the first message, or the node has lost its memory.
             most = min(MOST + held_out.MOST, data.d)
-            count, _ = held_out.count(data, most)
-            E = data.top(count)[0].astype(np.float64)
+            count, _ = held_out.count_directions(data, most)
+            E = data.leading_eigenpairs(count)[0].astype(np.float64)
         up = {"P": E @ (E.T @ B), "clients": np.array(1.0)}
         return up, {**memory, _MEMORY_KEY: E}
 
@@ -147,11 +147,11 @@ class Shared(Stage[SharedState]):
                 setting="n_components",
             )
         left = {**model.left, held_out.SHARED: linalg.orth(basis[:, :r])}
-        decisions = {**model.decisions, "components": _words_of(values, r, state.clients)}
+        decisions = {**model.decisions, "components": _sentence_on_shared(values, r, state.clients)}
         return replace(model, n_components=r, left=left, decisions=decisions)
 
 
-def _words_of(values: Array, r: int, clients: int) -> str:
+def _sentence_on_shared(values: Array, r: int, clients: int) -> str:
     """Return a sentence about the number of shared components, and about the next direction, if there is one."""
     found, of = labels.count(r, "shared component"), labels.count(clients, "client")
     counted = f"{found}: {values[r - 1]:.0%} of {of} have component {r}"

@@ -4,7 +4,7 @@ The algorithm is `ExactPerPCA`, applied to rows whose outlying entries have been
 
 The server works as in `ExactPerPCA`. A client keeps the coordinates of its rows along the components,
 and the positions of its outliers. If a client has lost this memory, it starts again and takes more steps
-in the next round. A client with fewer rows than `Rows.enough` requires would find no outliers, because a
+in the next round. A client with fewer rows than `ClientRows.has_enough_rows` requires would find no outliers, because a
 few rows are always fitted well by some components. Such a client has no influence on U and no local
 components, and each of its rows is decomposed along U separately.
 
@@ -29,7 +29,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from flower_pca.algorithms.personal import deflation, held_out
-from flower_pca.algorithms.personal.base import Probe, Start, weight
+from flower_pca.algorithms.personal.base import StartIteration, ThetaProbe, client_weight
 from flower_pca.algorithms.personal.closing import ClosingState, PersonalClosing
 from flower_pca.algorithms.personal.exact_per_pca import ExactPerPCA, ExactState
 from flower_pca.algorithms.robust import base
@@ -38,9 +38,9 @@ from flower_pca.algorithms.robust.sizes import TINY
 from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.history import Outcome, Status
-from flower_pca.base.linalg import Array, median
+from flower_pca.base.linalg import Array, weighted_median
 from flower_pca.base.shown import brief, shown
-from flower_pca.core.kinds import COUNT, FLAG, NUMBER, STEPS, Ask, Kind, Part, number
+from flower_pca.core.kinds import COUNT, FLAG, NUMBER, STEPS, ArrayRule, Kind, Part, number_rule
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, Arrays
 from flower_pca.rows.local import LocalData
@@ -108,7 +108,7 @@ class Fit:
 
 
 @dataclass(frozen=True)
-class Rows:
+class ClientRows:
     """A client's rows, centered and scaled as in the run, with a mask of missing values."""
 
     X: Array
@@ -117,46 +117,46 @@ class Rows:
     __repr__ = brief
 
     @classmethod
-    def of(cls, data: LocalData) -> Rows:
+    def of_client(cls, data: LocalData) -> ClientRows:
         """Return all rows of a client at once, because the residuals of a column are compared with each other."""
         X = np.concatenate(list(data.dense())).astype(np.float64)
         gaps = np.zeros(X.shape, dtype=bool)
-        gaps.reshape(-1)[base.unseen(data, seed=0, share=0.0).gaps] = True
+        gaps.reshape(-1)[base.unseen_entries(data, seed=0, share=0.0).gaps] = True
         return cls(X, gaps)
 
-    def begin(self, cut: float) -> Fit:
+    def first_fit(self, cut: float) -> Fit:
         """Return the first fit, without components: L is the median of each column."""
         W = _medians(self.X, ~self.gaps)[:, None]
         T = np.ones((len(self.X), 1))
         nothing = np.zeros(self.X.shape, dtype=bool)
-        return self.judge(W, T, nothing, cut * self.noise(W, T))
+        return self.mark_outliers(W, T, nothing, cut * self.noise(W, T))
 
-    def step(self, before: Fit, U: Array, own: int, cut: float, *, local_steps: int = 0) -> Fit:
+    def next_fit(self, previous: Fit, U: Array, local_count: int, cut: float, *, local_steps: int = 0) -> Fit:
         """Return the next fit for U: new local components from the rows without outliers, and then new outliers."""
-        clean, span = self.less(before), deflation.WHOLE
+        clean, span = self.without_outliers(previous), deflation.WHOLE
         if local_steps:
-            span = deflation.narrow(clean, U.shape[1] + own, {})
-        start = before.W[:, U.shape[1] :]
-        V = deflation.own_basis(clean, U, own, steps=local_steps, start=start, span=span)
+            span = deflation.span_of_rows(clean, U.shape[1] + local_count, {})
+        start = previous.W[:, U.shape[1] :]
+        V = deflation.local_basis(clean, U, local_count, steps=local_steps, start=start, span=span)
         W = np.hstack([U, V])
         T = clean.scores(W)
-        return self.judge(W, T, before.far, cut * self.noise(W, T))
+        return self.mark_outliers(W, T, previous.far, cut * self.noise(W, T))
 
-    def less(self, fit: Fit) -> LocalData:
+    def without_outliers(self, fit: Fit) -> LocalData:
         """Return the rows with outliers and missing values replaced by L."""
-        return LocalData(self.cleared(fit))
+        return LocalData(self.array_without_outliers(fit))
 
-    def cleared(self, fit: Fit) -> Array:
+    def array_without_outliers(self, fit: Fit) -> Array:
         """Return the rows with outliers and missing values replaced by L, as an array."""
         return np.where(fit.far | self.gaps, fit.L, self.X)
 
-    def judge(self, W: Array, T: Array, before: Array, limit: Array) -> Fit:
+    def mark_outliers(self, W: Array, T: Array, previous: Array, limit: Array) -> Fit:
         """Return the fit TW' with its outliers, which are the entries whose residual exceeds `limit`.
 
         For entries that were outliers before, a share of `limit` is enough.
         """
         sizes = np.abs(self.X - T @ W.T)
-        far = np.where(before, sizes > _BACK_SHARE * limit, sizes > limit)
+        far = np.where(previous, sizes > _BACK_SHARE * limit, sizes > limit)
         return Fit(W, T, far & ~self.gaps, limit)
 
     def noise(self, W: Array, T: Array) -> Array:
@@ -165,8 +165,8 @@ class Rows:
         Residuals that are exactly 0 are left out. Otherwise, in a column that is mostly 0, all other
         entries would be outliers.
         """
-        sizes = _sizes(self.X - T @ W.T, self.gaps)
-        return np.asarray(NORMAL * np.maximum(sizes, self.least))
+        sizes = _median_sizes(self.X - T @ W.T, self.gaps)
+        return np.asarray(NORMAL * np.maximum(sizes, self.smallest_residuals))
 
     def has_structure(self, fit: Fit, noise: Array) -> bool:
         """Return whether the residuals are much larger in one direction than independent entries would be.
@@ -174,57 +174,57 @@ class Rows:
         Outliers are not counted. The residuals have such a structure if outliers have turned the components.
         """
         least, p = min(self.X.shape), fit.W.shape[1]
-        scaled = self._near(fit, self._known(noise))
+        scaled = self._scaled_residuals(fit, self._noise_above_rounding(noise))
         if least <= p or not scaled.any():
             return False
-        first, independent = _along_first(scaled, p)
+        first, independent = _largest_direction(scaled, p)
         if first <= _STRUCTURE * independent:
             return False
-        first, independent = _along_first(self._near(fit, np.ones(len(noise))), p)
+        first, independent = _largest_direction(self._scaled_residuals(fit, np.ones(len(noise))), p)
         return bool(first - independent > _LEAST_STRUCTURE**2 * _squares(fit.L) / p)
 
-    def follows_far(self, fit: Fit, noise: Array) -> bool:
+    def has_heavy_tails(self, fit: Fit, noise: Array) -> bool:
         """Return whether the residuals have heavy tails although outliers are not counted.
 
         This suggests that the components follow some outliers.
         """
-        near = self._near(fit, self._known(noise))[~(fit.far | self.gaps)]
+        near = self._scaled_residuals(fit, self._noise_above_rounding(noise))[~(fit.far | self.gaps)]
         return bool(near.any()) and len(near) * float(np.sum(near**4)) > _MOST_KURTOSIS * _squares(near) ** 2
 
-    def share(self, fit: Fit, noise: Array) -> float:
+    def signal_share(self, fit: Fit, noise: Array) -> float:
         """Return the share of the sum of squares of the rows that is not noise."""
-        squares = _squares(self.cleared(fit)) or 1.0
-        return max(0.0, 1.0 - len(self.X) * float(np.sum(self._known(noise) ** 2)) / squares)
+        squares = _squares(self.array_without_outliers(fit)) or 1.0
+        return max(0.0, 1.0 - len(self.X) * float(np.sum(self._noise_above_rounding(noise) ** 2)) / squares)
 
-    def loudness(self, noise: Array) -> float:
+    def noise_level(self, noise: Array) -> float:
         """Return the root mean square of the columns' noise. Noise that is only rounding error counts as 0."""
-        return float(np.sqrt(np.mean(self._known(noise) ** 2)))
+        return float(np.sqrt(np.mean(self._noise_above_rounding(noise) ** 2)))
 
-    def _known(self, noise: Array) -> Array:
+    def _noise_above_rounding(self, noise: Array) -> Array:
         """Return the noise of each column, with 0 for columns whose residuals are only rounding errors."""
-        return np.where(noise > NORMAL * self.least, noise, 0.0)
+        return np.where(noise > NORMAL * self.smallest_residuals, noise, 0.0)
 
-    def _near(self, fit: Fit, sizes: Array) -> Array:
+    def _scaled_residuals(self, fit: Fit, sizes: Array) -> Array:
         """Return residuals divided by these column sizes, and 0 for outliers, missing values and columns of size 0."""
         left = (self.X - fit.L) / np.where(sizes > 0.0, sizes, np.inf)
         return np.asarray(np.where(fit.far | self.gaps, 0.0, left))
 
-    def size(self, first: Fit) -> float:
+    def mean_row_size(self, first: Fit) -> float:
         """Return the mean sum of squares of a row, with the outliers of the first fit replaced.
 
         The client's answers are divided by this number.
         """
-        squares = float(np.sum(self.cleared(first) ** 2))
+        squares = float(np.sum(self.array_without_outliers(first) ** 2))
         return max(squares / len(self.X), TINY)
 
-    def enough(self, components: int) -> bool:
+    def has_enough_rows(self, components: int) -> bool:
         """Return whether there are enough rows to distinguish outliers from this many components."""
         return len(self.X) >= _ROWS_PER_COMPONENT * components
 
     @functools.cached_property
-    def least(self) -> Array:
+    def smallest_residuals(self) -> Array:
         """For each column, the size below which residuals are rounding errors, given the precision of L."""
-        return np.asarray(_PRECISION * _sizes(self.X, self.gaps))
+        return np.asarray(_PRECISION * _median_sizes(self.X, self.gaps))
 
     def loss(self, fit: Fit) -> float:
         """Return the sum of squared residuals, which every step reduces. An outlier counts as its threshold squared."""
@@ -238,39 +238,39 @@ class Rows:
         far = np.zeros(self.X.shape, dtype=bool)
         for _ in range(_PROJECTION_STEPS):
             residuals = (self.X - T @ W.T) / noise
-            row = NORMAL * _sizes(residuals.T, self.gaps.T)
+            row = NORMAL * _median_sizes(residuals.T, self.gaps.T)
             limit = cut * np.maximum(row, 1.0)[:, None] * noise
-            fit = self.judge(W, T, far, limit)
-            T, far, before = self.less(fit).scores(W), fit.far, T
+            fit = self.mark_outliers(W, T, far, limit)
+            T, far, before = self.without_outliers(fit).scores(W), fit.far, T
             if np.linalg.norm(T - before) <= _SETTLED * np.linalg.norm(T):
                 break
-        return self.judge(W, T, far, limit)
+        return self.mark_outliers(W, T, far, limit)
 
 
-def _along_first(left: Array, p: int) -> tuple[float, float]:
+def _largest_direction(residuals: Array, p: int) -> tuple[float, float]:
     """Return the largest sum of squares of the residuals in one direction, and its value for independent entries.
 
     Entries become independent if their signs are drawn at random. The residuals of p components have p
     fewer directions than residuals with random signs, so the second number is corrected for this
     difference.
     """
-    n, d = left.shape
+    n, d = residuals.shape
     rng = np.random.default_rng(_SEED)
-    signed = [left * rng.choice([-1.0, 1.0], left.shape) for _ in range(_SIGN_DRAWS)]
-    first, *others = (float(LocalData(rows).top(1)[1][0]) for rows in (left, *signed))
-    return first, float(np.mean(others)) * _spread(n - p, d - p) / _spread(n, d)
+    signed = [residuals * rng.choice([-1.0, 1.0], residuals.shape) for _ in range(_SIGN_DRAWS)]
+    first, *others = (float(LocalData(rows).leading_eigenpairs(1)[1][0]) for rows in (residuals, *signed))
+    return first, float(np.mean(others)) * _expected_first_share(n - p, d - p) / _expected_first_share(n, d)
 
 
 def _squares(values: Array) -> float:
     return float(np.sum(values**2))
 
 
-def _spread(n: int, d: int) -> float:
+def _expected_first_share(n: int, d: int) -> float:
     """Return the approximate share of the squares of n x d independent entries in their first direction."""
     return float(1.0 / np.sqrt(n) + 1.0 / np.sqrt(d)) ** 2
 
 
-def _sizes(residuals: Array, gaps: Array) -> Array:
+def _median_sizes(residuals: Array, gaps: Array) -> Array:
     """Return the median absolute value of each column's entries, without zeros and missing values."""
     sizes = np.abs(residuals)
     return _medians(sizes, (sizes > 0.0) & ~gaps)
@@ -280,12 +280,12 @@ def _medians(values: Array, counted: Array) -> Array:
     """Return the median of each column's counted values, or 0 for a column without such values."""
     if counted.all():
         return np.asarray(np.median(values, axis=0))
-    return np.where(counted.any(axis=0), median(values, counted.astype(np.float64)), 0.0)
+    return np.where(counted.any(axis=0), weighted_median(values, counted.astype(np.float64)), 0.0)
 
 
-CUT: Final = number(least=1.0, most=1e6)  # the allowed values of the threshold, in multiples of the noise
+CUT: Final = number_rule(least=1.0, most=1e6)  # the allowed values of the threshold, in multiples of the noise
 _FIRST_STEPS_FACTOR: Final = 10  # factor by which the number of steps is larger for a client without memory
-INNER: Final[Mapping[str, Ask]] = {"cut": CUT, "inner": STEPS}
+INNER: Final[Mapping[str, ArrayRule]] = {"cut": CUT, "inner": STEPS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -356,7 +356,7 @@ class TriplePCA(ExactPerPCA):
     """
 
     name: ClassVar[str] = "triple_pca"
-    asks: ClassVar[Mapping[str, Ask]] = {
+    asks: ClassVar[Mapping[str, ArrayRule]] = {
         **{name: ask for name, ask in ExactPerPCA.asks.items() if name != held_out.AUTO},
         **INNER,
     }
@@ -377,24 +377,24 @@ class TriplePCA(ExactPerPCA):
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        rows, cut = Rows.of(data), float(arrays["cut"])
+        rows, cut = ClientRows.of_client(data), float(arrays["cut"])
         if "k" in arrays:
-            say = rows.enough(int(arrays["k"]))
-            return Start.answer(arrays, rows.less(rows.begin(cut)), memory, say=say)
-        U, w = arrays["U"], weight(arrays, data)
-        if not rows.enough(U.shape[1] + int(arrays["own"])):
+            say = rows.has_enough_rows(int(arrays["k"]))
+            return StartIteration.answer(arrays, rows.without_outliers(rows.first_fit(cut)), memory, send_projector=say)
+        U, w = arrays["U"], client_weight(arrays, data)
+        if not rows.has_enough_rows(U.shape[1] + int(arrays["own"])):
             none = dict.fromkeys(("f", "w", "probed"), np.array(0.0))
             none |= {"Z": np.zeros(U.shape), "Vb": np.zeros(arrays["b"].shape)}
             return {**none, "n": np.array(data.n)}, {"few": np.array(True)}
-        first, fit = rows.begin(cut), settle(arrays, rows, memory)
+        first, fit = rows.first_fit(cut), fit_to_message(arrays, rows, memory)
         V = fit.W[:, U.shape[1] :]
-        SU = deflation.product(rows.less(fit), U)
-        of_size_one = w / rows.size(first)
+        SU = deflation.covariance_product(rows.without_outliers(fit), U)
+        of_size_one = w / rows.mean_row_size(first)
         gain = (rows.loss(first) - rows.loss(fit)) / data.n
         Z = of_size_one * (SU - V @ (V.T @ SU))
         sums = {"Z": Z, "f": np.array(of_size_one * gain)}
         counts = {"n": np.array(data.n), "w": np.array(w)}
-        return {**sums, **counts, **Probe.answer(V, arrays["b"])}, memory_of(fit)
+        return {**sums, **counts, **ThetaProbe.answer(V, arrays["b"])}, pack_fit(fit)
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
@@ -403,8 +403,8 @@ class TriplePCA(ExactPerPCA):
             return {**common, "f": NUMBER}
         return common
 
-    def largest(self, model: Model) -> tuple[float, float]:
-        w, _ = super().largest(model)
+    def largest_weights(self, model: Model) -> tuple[float, float]:
+        w, _ = super().largest_weights(model)
         return w, w
 
     def server(self, state: ExactState, total: Any, answered: frozenset[int]) -> ExactState:
@@ -412,12 +412,12 @@ class TriplePCA(ExactPerPCA):
             self._require_clients_with_rows(total)
         return super().server(state, total, answered)
 
-    def weigh(self, state: ExactState, total: Arrays, share: float) -> ExactState:
+    def state_after_sums(self, state: ExactState, total: Arrays, share: float) -> ExactState:
         if share >= 1.0:
             self._require_clients_with_rows(total)
         elif not float(total["w"]):
             return replace(state, progress=state.progress.step(state.progress.error))
-        return super().weigh(state, total, share)
+        return super().state_after_sums(state, total, share)
 
     def verify(self, model: Model) -> Status | None:
         status = super().verify(model)
@@ -453,9 +453,9 @@ class TriplePCA(ExactPerPCA):
                 "for fewer components, or combine the rows of small sites."
             )
 
-    def leave(self, state: ExactState, *, exact: bool, steps: int) -> Arrays:
+    def closing_arrays(self, state: ExactState, *, exact: bool, steps: int) -> Arrays:
         samples = np.array(self.weights == "samples")
-        return {**super().leave(state, exact=exact, steps=steps), **self._inner(), "samples": samples}
+        return {**super().closing_arrays(state, exact=exact, steps=steps), **self._inner(), "samples": samples}
 
     def _inner(self) -> Arrays:
         return {"cut": np.array(self.threshold), "inner": np.array(self.inner_steps)}
@@ -469,27 +469,27 @@ class TriplePCA(ExactPerPCA):
         )
 
 
-def settle(arrays: Arrays, rows: Rows, memory: Arrays) -> Fit:
+def fit_to_message(arrays: Arrays, rows: ClientRows, memory: Arrays) -> Fit:
     """Return the client's fit for the U of a message, after the number of steps that the message asks for.
 
     A client without memory takes ten times as many steps.
     """
     own, steps = int(arrays["own"]), int(arrays["inner"])
     cut = float(arrays["cut"])
-    fit = recall(rows, memory)
+    fit = unpack_fit(rows, memory)
     if fit is None:
-        fit, steps = rows.begin(cut), _FIRST_STEPS_FACTOR * steps
+        fit, steps = rows.first_fit(cut), _FIRST_STEPS_FACTOR * steps
     for _ in range(steps):
-        fit = rows.step(fit, arrays["U"], own, cut, local_steps=int(arrays["steps"]))
+        fit = rows.next_fit(fit, arrays["U"], own, cut, local_steps=int(arrays["steps"]))
     return fit
 
 
-def memory_of(fit: Fit) -> Arrays:
-    """Return the arrays of a fit that a client keeps until the next message. `recall` restores the fit."""
+def pack_fit(fit: Fit) -> Arrays:
+    """Return the arrays of a fit that a client keeps until the next message. `unpack_fit` restores the fit."""
     return {"W": fit.W, "T": fit.T, "far": np.flatnonzero(fit.far)}
 
 
-def recall(rows: Rows, memory: Arrays) -> Fit | None:
+def unpack_fit(rows: ClientRows, memory: Arrays) -> Fit | None:
     """Return the fit in a client's memory, or None if the memory has no fit for these rows."""
     n, d = rows.X.shape
     if "T" not in memory or len(memory["T"]) != n or len(memory["W"]) != d:
@@ -500,15 +500,15 @@ def recall(rows: Rows, memory: Arrays) -> Fit | None:
     return Fit(memory["W"], memory["T"], far, np.zeros(d))
 
 
-def _lacks_shared(clean: LocalData, shared: int, own: int, explained: float) -> bool:
+def _lacks_shared(clean: LocalData, shared: int, local: int, explained: float) -> bool:
     """Return whether the rows do not contain the shared components.
 
     They do not if U explains less than half of what the same number of free components would explain in
     addition to the local components.
     """
-    values = clean.top(shared + own)[1]
+    values = clean.leading_eigenpairs(shared + local)[1]
     most = float(values.sum())
-    more = float(values[own:].sum())
+    more = float(values[local:].sum())
     return most - explained > max(0.5 * more, _ROUNDING * most)
 
 
@@ -527,7 +527,7 @@ class TripleClosing(PersonalClosing):
     """
 
     name: ClassVar[str] = "triple"
-    asks: ClassVar[Mapping[str, Ask]] = {**PersonalClosing.asks, **INNER, "samples": FLAG}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {**PersonalClosing.asks, **INNER, "samples": FLAG}
     by_row: ClassVar[bool] = True
 
     @staticmethod
@@ -551,16 +551,16 @@ class TripleClosing(PersonalClosing):
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        rows, U = Rows.of(data), arrays["U"]
+        rows, U = ClientRows.of_client(data), arrays["U"]
         cut = float(arrays["cut"])
-        few = not rows.enough(U.shape[1] + int(arrays["own"]))
+        few = not rows.has_enough_rows(U.shape[1] + int(arrays["own"]))
         if few:
             arrays = {**arrays, "own": np.array(0)}
-            noise = np.full(len(U), rows.least.max(initial=0.0))
+            noise = np.full(len(U), rows.smallest_residuals.max(initial=0.0))
             fit = rows.project(U, noise, cut)
         else:
-            fit = settle(arrays, rows, memory)
-        clean = rows.less(fit)
+            fit = fit_to_message(arrays, rows, memory)
+        clean = rows.without_outliers(fit)
         own = {"V": fit.W[:, U.shape[1] :]}
         up, found = PersonalClosing.client(arrays, clean, own)
         V, noise, apart, structured, followed = found["V"], np.zeros(len(U)), False, False, False
@@ -570,22 +570,26 @@ class TripleClosing(PersonalClosing):
             T = clean.scores(W)
             noise = rows.noise(W, T)
             # At the end, only the threshold decides which entries are outliers.
-            fit = rows.judge(W, T, np.zeros_like(fit.far), cut * noise)
+            fit = rows.mark_outliers(W, T, np.zeros_like(fit.far), cut * noise)
             explained = clean.squared_error(U[:, :0]) - float(up["error"]) * data.n
             apart = _lacks_shared(clean, U.shape[1], V.shape[1], explained)
             # All figures describe the rows without the entries that are now removed.
-            clean = rows.less(fit)
+            clean = rows.without_outliers(fit)
             up |= {"Y": clean.matmat(U).astype(np.float64), "error": np.array(clean.squared_error(W) / data.n)}
             found["variances"] = np.mean(clean.scores(V) ** 2, axis=0)
-            structured, followed = rows.has_structure(fit, noise), rows.follows_far(fit, noise)
-            loudness = rows.loudness(noise)
-            counts = weight(arrays, data) * rows.share(fit, noise) ** _POWER / rows.size(rows.begin(cut))
-            SU = deflation.product(clean, U)
+            structured, followed = rows.has_structure(fit, noise), rows.has_heavy_tails(fit, noise)
+            loudness = rows.noise_level(noise)
+            counts = (
+                client_weight(arrays, data)
+                * rows.signal_share(fit, noise) ** _POWER
+                / rows.mean_row_size(rows.first_fit(cut))
+            )
+            SU = deflation.covariance_product(clean, U)
             Z = counts * (SU - V @ (V.T @ SU))
         up |= {
             "taken": fit.far.sum(axis=0),
             "noise": noise**2,
-            "sums": rows.cleared(fit).sum(axis=0)[:, None],
+            "sums": rows.array_without_outliers(fit).sum(axis=0)[:, None],
             "squares": np.array(clean.squared_error(U[:, :0])),
             "few": np.array(float(few)),
             "apart": np.array(float(apart)),
@@ -594,18 +598,18 @@ class TripleClosing(PersonalClosing):
             "loudness": np.array(loudness),
             "Z": Z,
         }
-        return up, {**found, **memory_of(fit)}
+        return up, {**found, **pack_fit(fit)}
 
     @staticmethod
     def local_results(memory: Arrays, data: LocalData) -> Arrays:
         found = PersonalClosing.local_results(memory, data)
-        rows = Rows.of(data)
-        fit = recall(rows, memory)
+        rows = ClientRows.of_client(data)
+        fit = unpack_fit(rows, memory)
         if not found or fit is None:
             return {}
         L = fit.L
         S = np.where(fit.far, rows.X - L, 0.0)
-        return {**found, **base.in_own_units(L, S, data.frame)}
+        return {**found, **base.in_data_units(L, S, data.frame)}
 
     def bounds(self, state: ClosingState, model: Model) -> Mapping[str, Array | float]:
         return {

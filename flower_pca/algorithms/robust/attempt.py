@@ -15,14 +15,14 @@ from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 
 
-def moments(U: Array, G: Array) -> tuple[Array, Array]:
+def orthonormal_moments(U: Array, G: Array) -> tuple[Array, Array]:
     """Return Z, an orthonormal basis of the span of U, and the product L'L Z, where L'L = U G U'."""
     Z, R = linalg.qr(U)
     inner = R @ ((G + G.T) / 2) @ R.T
     return Z, Z @ inner
 
 
-def change(old: Array, new: Array, G: Array) -> float:
+def relative_change(old: Array, new: Array, G: Array) -> float:
     """Return the relative change of the basis: |A - ZZ'A| / |A| for A = U_new G^(1/2) and Z = orth(U_old).
 
     Weak components have little influence on this number.
@@ -34,7 +34,7 @@ def change(old: Array, new: Array, G: Array) -> float:
     return float(np.sqrt(max(off, 0.0) / whole))
 
 
-def gap(s: Array, least: float) -> int | None:
+def position_of_gap(s: Array, least: float) -> int | None:
     """Return the number of singular values before the widest gap, or None if the ratio at the gap is below `least`."""
     s = np.maximum(s, TINY)
     ratios = s[:-1] / s[1:]
@@ -82,7 +82,7 @@ class Problem:
     most_rounds: int
 
     @property
-    def edge(self) -> float:
+    def unit_noise_norm(self) -> float:
         """The approximate norm of an n x d matrix of independent entries with standard deviation one."""
         return float(np.sqrt(self.n) + np.sqrt(self.d))
 
@@ -226,24 +226,24 @@ class Attempt:
         return int(self.U.shape[1])
 
     @property
-    def proving(self) -> bool:
+    def is_proving(self) -> bool:
         """Whether the next message belongs to the attempt's proof."""
         return self.phase is AttemptPhase.PROVING
 
     @property
-    def block(self) -> Array | None:
+    def proof_block(self) -> Array | None:
         """The block of the proof's next power step, or None outside a proof and in a proof with exact matrices."""
-        if not self.proving or self.p <= EXACT:
+        if not self.is_proving or self.p <= EXACT:
             return None
         return np.array(linalg.random_block(len(self.U), self.p, _SEED)) if self.x is None else self.x
 
     @property
-    def last(self) -> bool:
+    def is_last_message(self) -> bool:
         """Whether the next message is the last one of the proof."""
-        return self.proving and (self.p <= EXACT or self.steps + 1 >= STEPS)
+        return self.is_proving and (self.p <= EXACT or self.steps + 1 >= STEPS)
 
     @functools.cached_property
-    def lengths(self) -> Array:
+    def singular_values(self) -> Array:
         """The singular values of U, largest first. Small values are inexact, because they are roots of eigenvalues."""
         squares = np.linalg.eigvalsh(self.U.T @ self.U)[::-1]
         return np.sqrt(np.maximum(squares, 0.0))
@@ -269,7 +269,7 @@ class Attempt:
             return min(most, _FEWER_STEPS)
         return most
 
-    def rests(self, problem: Problem) -> bool:
+    def has_settled(self, problem: Problem) -> bool:
         """Return whether the basis has settled."""
         return self.stop <= max(problem.tol, _NOISE_SHARE * self.noise / problem.sigma)
 
@@ -283,7 +283,7 @@ class Attempt:
             # No entry was seen, the residuals are no larger than the remaining changes of the basis, or the block has
             # too few directions.
             return False
-        least = _STRUCTURE * problem.edge**2 / self.seen
+        least = _STRUCTURE * problem.unit_noise_norm**2 / self.seen
         return self.left[directions - 1] > least
 
     def has_correlation(self, problem: Problem) -> bool:
@@ -291,18 +291,18 @@ class Attempt:
         return self.left[0] <= _MOST_IN_ONE_DIRECTION and self.has_structure(problem, directions=_SEARCH_COLUMNS)
 
     @property
-    def too_narrow(self) -> bool:
+    def is_too_narrow(self) -> bool:
         """Whether the attempt predicted hidden entries better before columns were dropped."""
         return self.whole is not None and self.whole.hidden < _BETTER_SHARE * self.hidden
 
     @property
-    def gram(self) -> Array:
+    def known_gram(self) -> Array:
         """The matrix G, which exists once clients have answered."""
         assert self.G is not None
         return self.G
 
     @property
-    def judged(self) -> Verdict:
+    def known_verdict(self) -> Verdict:
         """The verdict, which exists once the proof has ended."""
         assert self.verdict is not None
         return self.verdict
@@ -310,14 +310,14 @@ class Attempt:
     @property
     def spectrum(self) -> Array:
         """The singular values of VU', largest first."""
-        values = linalg.rayleigh_ritz(*moments(self.U, self.gram))[0]
+        values = linalg.rayleigh_ritz(*orthonormal_moments(self.U, self.known_gram))[0]
         return np.asarray(np.sqrt(np.maximum(values, 0.0)))
 
-    def start_looking(self, problem: Problem) -> Array:
+    def block_for_structure(self, problem: Problem) -> Array:
         """Return a random block that searches the residuals for structure."""
         return linalg.random_basis(problem.d, min(_SEARCH_COLUMNS, problem.d), seed=self.tag)
 
-    def apart(self, other: Attempt) -> float:
+    def distance_to(self, other: Attempt) -> float:
         """Return the relative distance between the low-rank parts of two attempts.
 
         The distance is the larger of two numbers: the share of the other low-rank part outside the span of U,
@@ -328,4 +328,4 @@ class Attempt:
         s, t = (np.pad(values, (0, width - len(values))) for values in (s, t))
         size = np.linalg.norm(s) or 1.0
         moved = float(np.linalg.norm(s - t) / size)
-        return max(change(self.U, other.U, other.gram), moved)
+        return max(relative_change(self.U, other.U, other.known_gram), moved)

@@ -33,7 +33,7 @@ import numpy as np
 
 from flower_pca.algorithms.cached import CachedSums
 from flower_pca.algorithms.robust import phases
-from flower_pca.algorithms.robust.attempt import Attempt, AttemptPhase, Problem, gap
+from flower_pca.algorithms.robust.attempt import Attempt, AttemptPhase, Problem, position_of_gap
 from flower_pca.algorithms.robust.base import scale_start
 from flower_pca.algorithms.robust.sizes import TINY
 from flower_pca.algorithms.robust.verdict import MOST_NOISE, SMALL, Verdict
@@ -95,17 +95,17 @@ class AttemptLog:
         return self.number + self.widened
 
     @property
-    def agree(self) -> bool:
+    def has_agreement(self) -> bool:
         """Whether the best attempt and another attempt have found the same low-rank part and leave little structure."""
         if len(self.alike) < 2 or self.best is None:
             return False
-        if any(_leaves_much_structure(attempt.judged) for attempt in self.alike):
+        if any(_leaves_much_structure(attempt.known_verdict) for attempt in self.alike):
             return False
         one, other = self.alike
-        return self.best.tag in (one.tag, other.tag) and one.apart(other) <= _MOST_DISTANCE
+        return self.best.tag in (one.tag, other.tag) and one.distance_to(other) <= _MOST_DISTANCE
 
     @property
-    def succeeds(self) -> bool:
+    def has_success(self) -> bool:
         """Whether the best attempt is the answer.
 
         It is the answer if it passes its proof, or fails only because of rows and columns that were estimated again
@@ -113,10 +113,10 @@ class AttemptLog:
         """
         if self.best is None:
             return False
-        verdict = self.best.judged
+        verdict = self.best.known_verdict
         return verdict.passes or (verdict.passes_with_exceptions and (verdict.single or self.best.mended))
 
-    def begin(self, problem: Problem, U: Array, tag: int) -> tuple[AttemptLog, Attempt]:
+    def begin_attempt(self, problem: Problem, U: Array, tag: int) -> tuple[AttemptLog, Attempt]:
         """Return the log that counts the next attempt, and the next attempt itself, which starts from block U."""
         wide = self._is_next_wide(problem)
         gamma = self.gamma
@@ -129,7 +129,7 @@ class AttemptLog:
         )
         return replace(self, widened=self.widened or wide, number=self.number + (not wide)), attempt
 
-    def columns(self, problem: Problem) -> int:
+    def next_column_count(self, problem: Problem) -> int:
         """Return the number of columns of the next attempt."""
         if self._is_next_wide(problem):
             return 2 * self.k + 2
@@ -137,59 +137,59 @@ class AttemptLog:
 
     def add(self, attempt: Attempt) -> AttemptLog:
         """Return the log with an attempt that has ended."""
-        verdict, log = attempt.judged, self
+        verdict, log = attempt.known_verdict, self
         # A wide attempt has more columns than requested, so it is an answer only if it passes.
-        better = self.best is None or verdict.order < self.best.judged.order
+        better = self.best is None or verdict.sort_key < self.best.known_verdict.sort_key
         if better and (verdict.passes or not attempt.wide):
             log = replace(self, best=attempt)
         if attempt.wide or verdict.passes:
             return log
         if attempt.G is not None:  # If the singular values have a clear gap, it shows the rank.
-            rank = gap(attempt.spectrum, _CLEAR_GAP) or self.p
+            rank = position_of_gap(attempt.spectrum, _CLEAR_GAP) or self.p
             log = replace(log, p=min(rank, self.p))
         if verdict.predicted and verdict.is_determined:
             log = replace(log, alike=(*self.alike, attempt)[:2])
         return log
 
-    def over(self, problem: Problem) -> bool:
+    def is_over(self, problem: Problem) -> bool:
         """Return whether the run ends without a further attempt."""
-        if self.succeeds:
+        if self.has_success:
             return True
         if self._is_next_wide(problem):
             return False
-        return self.number > self.restarts or self.agree
+        return self.number > self.restarts or self.has_agreement
 
     def status(self, rounds: int) -> Status:
         """Return the status in which a run ends after its last attempt."""
         assert self.best is not None
-        verdict, attempt = self.best.judged, self.best
+        verdict, attempt = self.best.known_verdict, self.best
         noise = "no dense noise was found"
         if attempt.noise:
             noise = f"dense noise of deviation {attempt.noise:.2g}"
         rank = f"the low-rank part has rank {verdict.rank} of at most {self.k}"
         words = f"{noise}; {rank}, after {labels.count(rounds, 'round')}"
-        if self.succeeds and verdict.rank > self.k:
+        if self.has_success and verdict.rank > self.k:
             found = f"a low-rank part of rank {verdict.rank} was found: ask for "
             return Status(Outcome.STALLED, f"{found}{option('n_components', verdict.rank)}")
         # A basis with an undetermined column may never settle.
-        if self.succeeds and not verdict.at_rest:
+        if self.has_success and not verdict.at_rest:
             return Status(
                 Outcome.MAX_ROUNDS,
                 f"not converged: the components still change by {attempt.stop:.2g} per round. Raise max_rounds. "
                 f"({words})",
             )
-        if self.succeeds:
-            return Status(Outcome.CONVERGED, "; ".join((words, *verdict.exceptions)))
-        if self.agree and verdict.misses_component:
+        if self.has_success:
+            return Status(Outcome.CONVERGED, "; ".join((words, *verdict.failed_checks)))
+        if self.has_agreement and verdict.misses_component:
             return Status(
                 Outcome.CONVERGED,
                 f"{words}; the residuals still have structure ({verdict.structure:.1%}), and two attempts agree",
             )
-        if self.agree:
+        if self.has_agreement:
             return Status(Outcome.CONVERGED, f"{words}; two attempts agree on it")
-        return Status(Outcome.STALLED, self._failure(verdict))
+        return Status(Outcome.STALLED, self._reason_of_failure(verdict))
 
-    def _failure(self, verdict: Verdict) -> str:
+    def _reason_of_failure(self, verdict: Verdict) -> str:
         """Return the reason why no attempt is an answer, and a remedy."""
         if not verdict.predicted and verdict.fits_few:
             few = f"no low-rank part of rank up to {self.k} is near more than {verdict.clean:.0%} of the entries. "
@@ -223,7 +223,7 @@ class AttemptLog:
         if self.widened or self.number != _ATTEMPTS_BEFORE_WIDE or self.best is None:
             return False
         room = 2 * self.k + 2 <= min(problem.n, problem.d) / 2
-        return room and (self.best.judged.misses_component or not self.best.judged.predicted)
+        return room and (self.best.known_verdict.misses_component or not self.best.known_verdict.predicted)
 
 
 def solve_for_basis(B: Array, G: Array, rho: float) -> Array:
@@ -239,7 +239,7 @@ def _leaves_much_structure(verdict: Verdict) -> bool:
     return verdict.misses_component and (verdict.error > SMALL or verdict.structure > _MOST_STRUCTURE)
 
 
-def abandon(attempt: Attempt, problem: Problem) -> Attempt:
+def lost_attempt(attempt: Attempt, problem: Problem) -> Attempt:
     """Return the attempt in phase LOST, with a verdict that fails."""
     verdict = Verdict(rank=0, error=attempt.hidden / problem.sigma)
     return replace(attempt, phase=AttemptPhase.LOST, verdict=verdict)
@@ -285,19 +285,19 @@ class ConsensusState:
     verdict: Status | None = None
 
     @property
-    def everyone(self) -> bool:
+    def asks_all_clients(self) -> bool:
         """Whether the next message goes to all clients even if the run samples clients. Only a proof requires this."""
-        return self.proving
+        return self.is_proving
 
     @property
-    def last(self) -> bool:
+    def is_last_message(self) -> bool:
         """Whether the next message is the last one of a proof."""
-        return self.attempt is not None and self.attempt.last
+        return self.attempt is not None and self.attempt.is_last_message
 
     @property
-    def proving(self) -> bool:
+    def is_proving(self) -> bool:
         """Whether the next message belongs to a proof."""
-        return self.attempt is not None and self.attempt.proving
+        return self.attempt is not None and self.attempt.is_proving
 
     def with_sigma(self, sigma: float) -> ConsensusState:
         """Return the state at the beginning of the first attempt, given sigma, the size of an ordinary entry."""
@@ -311,9 +311,9 @@ class ConsensusState:
         problem, U, tag = self.problem, self.first, 0
         if self.attempt is not None:
             tag = self.attempt.tag + 1
-            width = self.log.columns(problem)
+            width = self.log.next_column_count(problem)
             U = linalg.random_block(problem.d, width, self.seed + _STREAM + tag)
-        log, attempt = self.log.begin(problem, U, tag)
+        log, attempt = self.log.begin_attempt(problem, U, tag)
         return replace(self, log=log, attempt=attempt, cache=replace(self.cache, last=None))
 
     def after_round(self, total: Any) -> ConsensusState:
@@ -331,14 +331,14 @@ class ConsensusState:
             share=share,
             early=self.progress.rounds + 1 < problem.least_rounds,
         )
-        return replace(self, cache=cache, progress=self.progress.step(attempt.stop))._at(attempt)
+        return replace(self, cache=cache, progress=self.progress.step(attempt.stop))._with_attempt(attempt)
 
     def after_proof(self, total: Any) -> ConsensusState:
         """Return the state after the answers to a message of a proof."""
         assert self.attempt is not None
-        return self._at(phases.after_proof(self.attempt, self.problem, total))
+        return self._with_attempt(phases.after_proof(self.attempt, self.problem, total))
 
-    def _at(self, attempt: Attempt) -> ConsensusState:
+    def _with_attempt(self, attempt: Attempt) -> ConsensusState:
         """Return the state after an attempt's message.
 
         If the attempt has ended, the state contains the next attempt, or the final status.
@@ -351,15 +351,15 @@ class ConsensusState:
             state = replace(state, cache=replace(self.cache, last=None))
         lost = attempt.phase is AttemptPhase.LOST
         if lost or attempt.phase is AttemptPhase.PROVEN:
-            log = self.log.add(abandon(attempt, problem) if lost else attempt)
+            log = self.log.add(lost_attempt(attempt, problem) if lost else attempt)
             state = replace(state, log=log)
-            if log.over(problem) or rounds >= problem.most_rounds:
+            if log.is_over(problem) or rounds >= problem.most_rounds:
                 return replace(state, verdict=log.status(rounds))
             return state.next_attempt()
-        if attempt.proving or rounds < problem.most_rounds:
+        if attempt.is_proving or rounds < problem.most_rounds:
             return state
         if self.log.best is not None:
             return replace(state, verdict=self.log.status(rounds))
         many = f"{labels.count(rounds, 'round')} were not enough to prove a result. Use more than "
         end = Status(Outcome.MAX_ROUNDS, f"{many}{option('max_rounds', problem.most_rounds)}")
-        return replace(state, log=self.log.add(abandon(attempt, problem)), verdict=end)
+        return replace(state, log=self.log.add(lost_attempt(attempt, problem)), verdict=end)

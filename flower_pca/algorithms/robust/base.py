@@ -26,7 +26,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.base.shown import brief, shown
 from flower_pca.core.algorithm import Iterating, Iterative
-from flower_pca.core.kinds import Ask, Kind, Part, index
+from flower_pca.core.kinds import ArrayRule, Kind, Part, index_rule
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.frame import Frame
@@ -42,7 +42,7 @@ _HASH_INCREMENT: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True)
-class Unseen:
+class UnseenEntries:
     """The flat positions of a client's missing and hidden entries, in ascending order."""
 
     gaps: Array
@@ -51,7 +51,7 @@ class Unseen:
 
     __repr__ = brief
 
-    def of_rows(self, start: int, stop: int) -> tuple[Array, Array]:
+    def in_rows(self, start: int, stop: int) -> tuple[Array, Array]:
         """Return the flat positions of missing and of hidden entries in rows `start` to `stop` - 1.
 
         Positions are counted from the beginning of row `start`.
@@ -60,22 +60,22 @@ class Unseen:
         return tuple(a[slice(*np.searchsorted(a, (first, last)))] - first for a in (self.gaps, self.hidden))  # type: ignore[return-value]
 
 
-def share(n: int, d: int) -> float:
+def hidden_share(n: int, d: int) -> float:
     """Return the share of all entries that is hidden."""
     return min(_MOST_HIDDEN, max(_LEAST, _WANTED / (n * d)))
 
 
-def unseen(data: LocalData, *, seed: int, share: float) -> Unseen:
+def unseen_entries(data: LocalData, *, seed: int, share: float) -> UnseenEntries:
     """Return the positions of missing and hidden entries in a client's rows. The result is cached."""
 
-    def find() -> Unseen:
-        gaps, hidden = _gaps(data), _hidden(data, seed, share)
-        return Unseen(gaps, np.setdiff1d(hidden, gaps, assume_unique=True), data.d)
+    def find() -> UnseenEntries:
+        gaps, hidden = _missing_positions(data), _hidden_positions(data, seed, share)
+        return UnseenEntries(gaps, np.setdiff1d(hidden, gaps, assume_unique=True), data.d)
 
-    return data.measured.once(("unseen", seed, share), find)
+    return data.measured.cached(("unseen", seed, share), find)
 
 
-def _gaps(data: LocalData) -> Array:
+def _missing_positions(data: LocalData) -> Array:
     if not data.missing:
         return _NONE
     gaps, start = [], 0
@@ -85,7 +85,7 @@ def _gaps(data: LocalData) -> Array:
     return np.concatenate(gaps)
 
 
-def _hidden(data: LocalData, seed: int, share: float) -> Array:
+def _hidden_positions(data: LocalData, seed: int, share: float) -> Array:
     if share <= 0.0:
         return _NONE
     d = data.d
@@ -97,18 +97,18 @@ def _hidden(data: LocalData, seed: int, share: float) -> Array:
         shares = known / np.where(size > 0.0, size, 1.0)
         whole = np.rint(shares * _HASH_STEPS).astype(np.int64).view(np.uint64)
         # Multiplication by an odd number modulo 2^64 loses no information.
-        rows.append(_mix(whole @ (of_column[0] | np.uint64(1))))
+        rows.append(_mix_bits(whole @ (of_column[0] | np.uint64(1))))
     row = np.concatenate(rows)
-    row = _mix(row + _HASH_INCREMENT * _occurrence(row))
+    row = _mix_bits(row + _HASH_INCREMENT * _earlier_equal_rows(row))
     limit = np.uint64(int(min(share, _MOST_HIDDEN) * 2.0**64))
     step = max(1, 2**20 // d)
     for i in range(0, len(row), step):
-        mixed = _mix(row[i : i + step, None] ^ of_column[1])
+        mixed = _mix_bits(row[i : i + step, None] ^ of_column[1])
         hidden.append(np.flatnonzero(mixed < limit) + i * d)
     return np.concatenate(hidden)
 
 
-def _occurrence(row: Array) -> Array:
+def _earlier_equal_rows(row: Array) -> Array:
     """Return the number of earlier rows that equal each row, so that equal rows hide different entries."""
     order = np.argsort(row, kind="stable")
     ordered = row[order]
@@ -120,7 +120,7 @@ def _occurrence(row: Array) -> Array:
     return counts
 
 
-def _mix(x: Array) -> Array:
+def _mix_bits(x: Array) -> Array:
     """Apply the finalizer of splitmix64, which mixes every bit of x into every bit."""
     x = (x ^ (x >> np.uint64(30))) * _HASH_FACTORS[0]
     x = (x ^ (x >> np.uint64(27))) * _HASH_FACTORS[1]
@@ -225,12 +225,12 @@ def root_mean_square(model: Model) -> float:
 
 
 # These are the arrays in the message that asks clients to count their entries by size.
-COUNTING: Final[Mapping[str, Ask]] = {"top": index(1100, least=-1100)}
+COUNTING: Final[Mapping[str, ArrayRule]] = {"top": index_rule(1100, least=-1100)}
 
 
 def counts_message(rms: float) -> Arrays:
     """Return the message that asks clients to count their entries by size."""
-    return {"top": np.array(sizes.top(rms))}
+    return {"top": np.array(sizes.top_exponent(rms))}
 
 
 # These are the arrays in the answer to the message that asks clients to count their entries by size.
@@ -242,9 +242,9 @@ def counts_reply(arrays: Arrays, data: LocalData) -> Arrays:
     return {"counts": sizes.count_finely(data, int(arrays["top"]))}
 
 
-def spread(counts: Array, rms: float) -> float:
+def ordinary_size(counts: Array, rms: float) -> float:
     """Return the size of an ordinary entry: 1.4826 times the median absolute value of all counted entries."""
-    sigma = NORMAL * sizes.median(counts, sizes.top(rms))
+    sigma = NORMAL * sizes.median_of_counts(counts, sizes.top_exponent(rms))
     if sigma == 0.0 < rms:
         raise DataError(
             "Most entries are 0, or very small compared with the root mean square, so their median does not show the "
@@ -253,7 +253,7 @@ def spread(counts: Array, rms: float) -> float:
     return sigma
 
 
-def rows_with(V: Array | None, data: LocalData, p: int) -> Iterator[tuple[Array, Array | None]]:
+def row_blocks_with(V: Array | None, data: LocalData, p: int) -> Iterator[tuple[Array, Array | None]]:
     """Iterate over pairs of a block of rows and its part of V. The part is None if V does not fit the rows."""
     if V is not None and V.shape != (data.n, p):
         V = None
@@ -264,7 +264,7 @@ def rows_with(V: Array | None, data: LocalData, p: int) -> Iterator[tuple[Array,
         start = end
 
 
-def in_own_units(L: Array, S: Array, frame: Frame) -> Arrays:
+def in_data_units(L: Array, S: Array, frame: Frame) -> Arrays:
     """Return the low-rank and the sparse part in the units of the data. The low-rank part includes the mean."""
     if frame.scale is not None:
         L = L * frame.scale

@@ -9,16 +9,16 @@ from typing import ClassVar, Final
 import numpy as np
 
 from flower_pca.algorithms.robust import base, huber
-from flower_pca.algorithms.robust.attempt import moments
-from flower_pca.algorithms.robust.base import in_own_units, rows_with
+from flower_pca.algorithms.robust.attempt import orthonormal_moments
+from flower_pca.algorithms.robust.base import in_data_units, row_blocks_with
 from flower_pca.algorithms.robust.huber import Regression
 from flower_pca.algorithms.robust.proof import find_undetermined, refit_undetermined
 from flower_pca.base import linalg
 from flower_pca.base.history import ANSWERED, Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import BASIS, POSITIVE, ROWS, Ask, Kind, Part, index
+from flower_pca.core.kinds import BASIS, POSITIVE, ROWS, ArrayRule, Kind, Part, index_rule
 from flower_pca.core.model import Model
-from flower_pca.core.stage import MOST_ROWS, Arrays, Merge, Stage, add
+from flower_pca.core.stage import MOST_ROWS, Arrays, Merge, Stage, add_answer
 from flower_pca.rows.local import LocalData
 
 # An entry counts as an outlier if it is further than this many thresholds from the low-rank part.
@@ -74,10 +74,10 @@ class LowRank(Stage[LowRankState]):
     """
 
     name: ClassVar[str] = "low_rank"
-    asks: ClassVar[Mapping[str, Ask]] = {
+    asks: ClassVar[Mapping[str, ArrayRule]] = {
         "U": BASIS,
         **dict.fromkeys(("lam", "rho", "sigma", "cut"), POSITIVE),
-        "tag": index(2**53, least=-1),
+        "tag": index_rule(2**53, least=-1),
     }
     by_row: ClassVar[bool] = True
     fixed_set: ClassVar[bool] = True
@@ -115,15 +115,15 @@ class LowRank(Stage[LowRankState]):
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         U, lam = arrays["U"], float(arrays["lam"])
         cut = float(arrays.get("cut", np.inf))
-        unseen, Q = base.unseen(data, seed=0, share=0.0), linalg.orth(U)
+        unseen, Q = base.unseen_entries(data, seed=0, share=0.0), linalg.orth(U)
         far, taken = np.zeros((2, len(U)), dtype=np.int64)
         G = np.zeros((U.shape[1], U.shape[1]))
         weak = np.zeros(2)
         found = []
         start = 0
-        for X, before in rows_with(_memory_of(arrays, memory), data, U.shape[1]):
-            gaps = unseen.of_rows(start, start + len(X))[0]
-            V = _solve(arrays, X, before, gaps)
+        for X, before in row_blocks_with(_recalled_V(arrays, memory), data, U.shape[1]):
+            gaps = unseen.in_rows(start, start + len(X))[0]
+            V = _solve_for_V(arrays, X, before, gaps)
             off = np.abs(X - V @ U.T)
             off.reshape(-1)[gaps] = 0.0
             far += np.sum(off > lam * min(cut, FAR), axis=0)
@@ -150,7 +150,7 @@ class LowRank(Stage[LowRankState]):
         U, lam = memory["U"], float(memory["lam"])
         cut = float(memory.get("cut", np.inf))
         L = memory["V"] @ U.T
-        gaps = base.unseen(data, seed=0, share=0.0).gaps
+        gaps = base.unseen_entries(data, seed=0, share=0.0).gaps
         R = np.concatenate(list(data.dense())) - L
         R.reshape(-1)[gaps] = 0.0  # Missing values have no residual.
         found = {}
@@ -158,12 +158,12 @@ class LowRank(Stage[LowRankState]):
             basis = linalg.orth(U)
             weak, bad = find_undetermined(np.abs(R), basis, lam * cut, gaps)
             found = {"undetermined": weak, "bad_rows": bad}
-        S = huber.sparse(R, lam, cut)
-        return {"V": memory["V"], **in_own_units(L, S, data.frame), **found}
+        S = huber.sparse_part(R, lam, cut)
+        return {"V": memory["V"], **in_data_units(L, S, data.frame), **found}
 
     def merging(self, state: LowRankState) -> Merge:
         if state.summed:
-            return add
+            return add_answer
         return _add_with_counts
 
     @property
@@ -186,12 +186,12 @@ class LowRank(Stage[LowRankState]):
         # Undetermined rows are missing from G, so G is scaled up as if they were average rows.
         if 0.0 < weak < n:
             G = G * (n / (n - weak))
-        values, Z, Y, residuals = linalg.rayleigh_ritz(*moments(state.U, G))
+        values, Z, Y, residuals = linalg.rayleigh_ritz(*orthonormal_moments(state.U, G))
         values = np.maximum(values, 0.0)
         outliers = total["far"].sum() / (n * model.d)
         figures = {"lam": state.lam, "sigma": state.sigma, **state.figures, "outliers": outliers}
         figures |= {"far": total["far"] / n, "taken": total["taken"] / n}
-        figures |= _by_client(total, model.d)
+        figures |= _figures_by_client(total, model.d)
         if np.isfinite(state.cut):
             figures |= {"cut": state.cut, "weak": total["weak"]}
         left = {name: np.array(value) for name, value in figures.items()}
@@ -211,7 +211,7 @@ class LowRank(Stage[LowRankState]):
         )
 
 
-def _memory_of(arrays: Arrays, memory: Arrays) -> Array | None:
+def _recalled_V(arrays: Arrays, memory: Arrays) -> Array | None:
     """Return the V in a client's memory, or None if it belongs to another basis or to a much higher threshold."""
     lam = float(arrays["lam"])
     late = float(memory.get("lam", lam)) > huber.LATE * lam
@@ -220,14 +220,14 @@ def _memory_of(arrays: Arrays, memory: Arrays) -> Array | None:
     return memory.get("V")
 
 
-def _solve(arrays: Arrays, X: Array, V: Array | None, gaps: Array) -> Array:
+def _solve_for_V(arrays: Arrays, X: Array, V: Array | None, gaps: Array) -> Array:
     """Return V of the rows X for the last basis. If V is None, V is computed without a first guess."""
     U, cut = arrays["U"], float(arrays.get("cut", np.inf))
     lam, rho, start = (float(arrays[name]) for name in ("lam", "rho", "sigma"))
     if V is None:
-        V = huber.recover(X, U, start=start, lam=lam, rho=rho, cut=cut, out=gaps)
+        V = huber.recover(X, U, start=start, lam=lam, rho=rho, cut=cut, left_out=gaps)
     else:
-        V = Regression(U, lam, rho, cut).settle(X, V, gaps)
+        V = Regression(U, lam, rho, cut).minimize(X, V, gaps)
     if np.isfinite(cut):
         return refit_undetermined(X, V, U, gaps, lam=lam, rho=rho, cut=cut)[0]
     return V
@@ -235,14 +235,14 @@ def _solve(arrays: Arrays, X: Array, V: Array | None, gaps: Array) -> Array:
 
 def _add_with_counts(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
     """Add an answer to the sums, and keep the client's key and its numbers of rows, removed entries and outliers."""
-    sums = add(total, client, reply)
+    sums = add_answer(total, client, reply)
     counts = [reply["n"], np.sum(reply["taken"]), np.sum(reply["far"])]
     keys = np.append(sums.get(_KEYS, np.empty(0, np.uint64)), np.uint64(client))
     lines = np.vstack([sums.get(_CLIENTS, np.empty((0, 3))), np.array(counts, np.float64)])
     return {**sums, _KEYS: keys, _CLIENTS: lines}
 
 
-def _by_client(total: Arrays, d: int) -> Arrays:
+def _figures_by_client(total: Arrays, d: int) -> Arrays:
     """Return the figures for each client in the order of the clients' keys, with counts of entries as shares.
 
     The result is empty if the server has seen only sums.

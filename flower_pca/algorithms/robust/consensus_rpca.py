@@ -24,7 +24,7 @@ import numpy as np
 
 from flower_pca.algorithms.cached import CachedSums
 from flower_pca.algorithms.robust import attempts, base, huber, proof, sizes
-from flower_pca.algorithms.robust.attempt import Problem, moments
+from flower_pca.algorithms.robust.attempt import Problem, orthonormal_moments
 from flower_pca.algorithms.robust.attempts import AttemptLog, ConsensusState
 from flower_pca.algorithms.robust.base import (
     COUNTING,
@@ -32,8 +32,8 @@ from flower_pca.algorithms.robust.base import (
     Robust,
     counts_message,
     counts_reply,
+    ordinary_size,
     root_mean_square,
-    spread,
     start_block,
 )
 from flower_pca.algorithms.robust.huber import Regression
@@ -44,9 +44,22 @@ from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief, shown
 from flower_pca.core.algorithm import Progress
-from flower_pca.core.kinds import BLOCK, FLAG, MATRIX, POSITIVE, ROWS, SEED, STEPS, VECTOR, Ask, Kind, Part, index
+from flower_pca.core.kinds import (
+    BLOCK,
+    FLAG,
+    MATRIX,
+    POSITIVE,
+    ROWS,
+    SEED,
+    STEPS,
+    VECTOR,
+    ArrayRule,
+    Kind,
+    Part,
+    index_rule,
+)
 from flower_pca.core.model import Model
-from flower_pca.core.stage import MARGIN, MOST_ROWS, Arrays, Merge, add
+from flower_pca.core.stage import MARGIN, MOST_ROWS, Arrays, Merge, add_answer
 from flower_pca.rows.local import LocalData
 
 # If the threshold is at most this share of the first threshold, outliers stand out even if V is inaccurate.
@@ -59,7 +72,7 @@ _BEFORE_PREFIX: Final = "before_"
 
 
 @dataclass(frozen=True)
-class Block:
+class RowBlock:
     """A block of rows, with the V from which the steps start.
 
     Attributes
@@ -80,28 +93,28 @@ class Block:
     __repr__ = brief
 
     @property
-    def seen(self) -> Array:
+    def seen_per_row(self) -> Array:
         """The number of entries in each row that are not ignored."""
         there = np.ones(self.X.shape, dtype=bool)
         there.reshape(-1)[self.out] = False
         return np.asarray(there.sum(axis=1, dtype=np.int32))
 
     @property
-    def unseen(self) -> Array:
+    def unseen_mask(self) -> Array:
         """A mask of the entries that are missing or hidden."""
         found = np.zeros(self.X.shape, dtype=bool)
         flat = found.reshape(-1)
         flat[self.gaps] = flat[self.hidden] = True
         return found
 
-    def count(self, R: Array, top: int) -> Array:
+    def count_residuals(self, R: Array, top: int) -> Array:
         """Return the counts of residuals R by size, with one row for visible and one row for hidden entries."""
         flat = R.reshape(-1)
         counts = np.empty((2, sizes.BINS))
-        counts[1] = sizes.count(flat[self.hidden], top)
-        counts[0] = sizes.count(flat, top) - counts[1]
+        counts[1] = sizes.count_coarsely(flat[self.hidden], top)
+        counts[0] = sizes.count_coarsely(flat, top) - counts[1]
         if len(self.gaps):
-            counts[0] -= sizes.count(flat[self.gaps], top)
+            counts[0] -= sizes.count_coarsely(flat[self.gaps], top)
         return counts
 
 
@@ -120,7 +133,7 @@ class Task:
         return float(self.arrays[name])
 
     @property
-    def proving(self) -> bool:
+    def is_proving(self) -> bool:
         """Whether the message belongs to a proof."""
         return bool(self.arrays["proof"])
 
@@ -130,38 +143,38 @@ class Task:
         U, steps = self.arrays["U"], int(self.arrays["inner_steps"])
         lam, rho, cut = (self.number(name) for name in ("lam", "rho", "cut"))
         regression = Regression(U, lam, rho, cut)
-        resting = np.where(self.levels[:, None] == 0.0, U, 0.0)
+        resting = np.where(self.column_thresholds[:, None] == 0.0, U, 0.0)
         Q = linalg.orth(resting)
         sums: Arrays = {}
         found = []
         for block in self.blocks():
-            if self.proving and steps:
-                V = regression.settle(block.X, block.V, block.out)
-                V, _ = regression.steps(block.X, V, steps, block.out)
+            if self.is_proving and steps:
+                V = regression.minimize(block.X, block.V, block.out)
+                V, _ = regression.take_steps(block.X, V, steps, block.out)
                 V, _ = proof.refit_undetermined(block.X, V, resting, block.out, lam=lam, rho=rho, cut=cut)
                 R = block.X - V @ U.T
             else:
-                V, R = regression.steps(block.X, block.V, steps, block.out)
-            part = {"counts": block.count(R, int(self.arrays["top"]))}
-            if self.proving:
-                part |= self._proof(block, V, R, Q)
+                V, R = regression.take_steps(block.X, block.V, steps, block.out)
+            part = {"counts": block.count_residuals(R, int(self.arrays["top"]))}
+            if self.is_proving:
+                part |= self._proof_sums(block, V, R, Q)
             else:
-                part |= self._round(block, V, R, regression)
-            sums = add(sums or None, 0, part)
+                part |= self._round_sums(block, V, R, regression)
+            sums = add_answer(sums or None, 0, part)
             found.append(V)
-        if not self.proving:
+        if not self.is_proving:
             sums["B"] = U @ sums["G"] + sums.pop("rest")  # X - S = VU' + C, where C are the clipped residuals
         memory = {"tag": np.array(int(self.arrays["tag"])), "lam": np.array(lam)}
         sums["n"] = np.array(self.data.n)
-        return sums, {"V": np.concatenate(found), **memory, **self._before()}
+        return sums, {"V": np.concatenate(found), **memory, **self._memory_before_drop()}
 
-    def _round(self, block: Block, V: Array, R: Array, regression: Regression) -> Arrays:
+    def _round_sums(self, block: RowBlock, V: Array, R: Array, regression: Regression) -> Arrays:
         """Return the sums of a round for one block. Bad rows, in which most entries are outliers, are left out."""
-        near = regression.near(R)
+        near = regression.is_within_cut(R)
         if self.number("lam") <= _LOW_THRESHOLD * self.number("start"):
             clean = near.copy()
             clean.reshape(-1)[block.out] = False
-            bad = proof.bad_rows(clean, block.seen, proof.BAD)
+            bad = proof.bad_rows(clean, block.seen_per_row, proof.BAD)
             if bad.any():
                 V = np.where(bad[:, None], 0.0, V)
         C = self._clipped(block, R, near, regression)
@@ -172,73 +185,73 @@ class Task:
             sums["image"] = C.T @ (C @ Z)
         return sums
 
-    def _clipped(self, block: Block, R: Array, near: Array, regression: Regression) -> Array:
+    def _clipped(self, block: RowBlock, R: Array, near: Array, regression: Regression) -> Array:
         """Return the clipped residuals C, which overwrite R.
 
         Columns that are estimated again have a separate threshold. As long as this threshold is above the
         message's threshold, these columns have no cut. Without a cut, Huber's function is convex, so the result
         does not depend on the first guess.
         """
-        columns, level = self.again
+        columns, level = self.reestimated_columns
         if not len(columns):
-            return regression.clip(R, block.out, near)
+            return regression.clip_in_place(R, block.out, near)
         # Indexing with an array makes a copy, which is needed because `clip` overwrites R.
         anew = R[:, columns]
-        unseen = block.unseen[:, columns]
+        unseen = block.unseen_mask[:, columns]
         if level <= self.number("lam"):
             unseen |= np.abs(anew) > self.number("cut") * level
-        C = regression.clip(R, block.out, near)
+        C = regression.clip_in_place(R, block.out, near)
         clipped = np.clip(anew, -level, level)
         C[:, columns] = np.where(unseen, 0.0, clipped)
         return C
 
     @functools.cached_property
-    def again(self) -> tuple[Array, float]:
+    def reestimated_columns(self) -> tuple[Array, float]:
         """The columns that are estimated again, and their threshold. V is not computed from these columns."""
-        return np.flatnonzero(self.levels), float(self.levels.max(initial=0.0))
+        return np.flatnonzero(self.column_thresholds), float(self.column_thresholds.max(initial=0.0))
 
     @property
-    def levels(self) -> Array:
+    def column_thresholds(self) -> Array:
         """The threshold of each column that is estimated again, and 0 for all other columns."""
         return self.arrays.get("again", np.zeros(len(self.arrays["U"])))
 
-    def _proof(self, block: Block, V: Array, R: Array, Q: Array) -> Arrays:
+    def _proof_sums(self, block: RowBlock, V: Array, R: Array, Q: Array) -> Arrays:
         """Return the sums of a proof for one block."""
         clean = np.abs(R) <= self.number("cut") * self.number("lam")
         of_hidden = clean.reshape(-1)[block.hidden]
-        clean &= ~block.unseen
-        return proof.answer(
+        clean &= ~block.unseen_mask
+        return proof.proof_sums(
             V,
             Q,
             clean,
-            rested=self.levels == 0.0,
+            rested=self.column_thresholds == 0.0,
             hidden=of_hidden,
-            seen=block.seen,
+            seen=block.seen_per_row,
             x=self.arrays.get("block"),
             even=bool(self.arrays["even"]),
         )
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[RowBlock]:
         """Yield the rows block by block, with the V from which the steps start."""
-        U, V, start = self.arrays["U"], self._memory_of(), 0
+        U, V, start = self.arrays["U"], self._recalled_V(), 0
         beginning, lam, rho, cut = (self.number(name) for name in ("start", "lam", "rho", "cut"))
         seed, share = int(self.arrays["seed"]), self.number("share")
-        unseen = base.unseen(self.data, seed=seed, share=share)
-        for X in pieces(self.data):
+        unseen = base.unseen_entries(self.data, seed=seed, share=share)
+        for X in row_blocks(self.data):
             stop = start + len(X)
-            gaps, places = unseen.of_rows(start, stop)
+            gaps, places = unseen.in_rows(start, stop)
             rows_begin = np.arange(len(X))[:, None] * X.shape[1]
-            out = np.concatenate([gaps, places, (rows_begin + self.again[0]).ravel()])
+            out = np.concatenate([gaps, places, (rows_begin + self.reestimated_columns[0]).ravel()])
             if V is not None:
                 first = V[start:stop]
             elif lam >= beginning:  # An attempt begins.
                 first = np.zeros((len(X), U.shape[1]))
             else:  # The client joins late, so its threshold must fall from the first threshold.
-                first = huber.recover(X, U, start=beginning, lam=lam, rho=rho, cut=cut, out=out)
-            yield Block(X, first, out, gaps, places)
+                first = huber.recover(X, U, start=beginning, lam=lam, rho=rho, cut=cut, left_out=out)
+            yield RowBlock(X, first, out, gaps, places)
             start = stop
 
-    def _memory_of(self) -> Array | None:
+    def _recalled_V(self) -> Array | None:
         """Return the V in the client's memory, rotated to this basis if necessary.
 
         Return None if there is no V, if V was computed with a much higher threshold, or if V belongs to another
@@ -257,7 +270,7 @@ class Task:
                 return np.asarray(V @ turn)
         return None
 
-    def _before(self) -> Arrays:
+    def _memory_before_drop(self) -> Arrays:
         """Return the memory of the basis before columns were dropped, or {} if the client has none.
 
         The dropped columns may come back.
@@ -269,7 +282,7 @@ class Task:
         return {}
 
 
-def pieces(data: LocalData) -> Iterator[Array]:
+def row_blocks(data: LocalData) -> Iterator[Array]:
     """Yield blocks of rows with at most `_BLOCK_ENTRIES` entries."""
     rows = max(1, _BLOCK_ENTRIES // max(1, data.d))
     for X in data.dense():
@@ -363,13 +376,13 @@ class ConsensusRPCA(Robust[ConsensusState]):
     """
 
     name: ClassVar[str] = "consensus_rpca"
-    asks: ClassVar[Mapping[str, Ask]] = {
+    asks: ClassVar[Mapping[str, ArrayRule]] = {
         **COUNTING,
         "U": BLOCK,
         **dict.fromkeys(("lam", "rho", "cut", "start", "share"), POSITIVE),
         "inner_steps": STEPS,
         "seed": SEED,
-        **dict.fromkeys(("tag", "origin"), index(2**53, least=-1)),
+        **dict.fromkeys(("tag", "origin"), index_rule(2**53, least=-1)),
         **dict.fromkeys(("proof", "even"), FLAG),
         "turn": MATRIX,
         "block": BLOCK,
@@ -405,7 +418,7 @@ class ConsensusRPCA(Robust[ConsensusState]):
             n=model.n,
             d=model.d,
             sigma=self.sigma or 0.0,
-            top=sizes.top(rms),
+            top=sizes.top_exponent(rms),
             floor=max(min(_FLOOR, self.tol), _EPS * model.eps),
             tol=progress.tol,
             noise=None if isinstance(self.noise, str) else self.noise,
@@ -427,11 +440,11 @@ class ConsensusRPCA(Robust[ConsensusState]):
         attempt, problem = state.attempt, state.problem
         numbers = {
             "lam": attempt.lam, "rho": attempt.rho(problem), "cut": attempt.cut, "start": attempt.start,
-            "share": base.share(problem.n, problem.d), "top": problem.top, "seed": state.seed,
+            "share": base.hidden_share(problem.n, problem.d), "top": problem.top, "seed": state.seed,
             "inner_steps": attempt.inner_steps(self.inner_steps), "tag": attempt.tag, "origin": attempt.origin,
-            "proof": state.proving, "even": attempt.noise == 0.0,
+            "proof": state.is_proving, "even": attempt.noise == 0.0,
         }  # fmt: skip
-        blocks = {"turn": attempt.turn, "block": attempt.block, "Z": None if state.proving else attempt.Z}
+        blocks = {"turn": attempt.turn, "block": attempt.proof_block, "Z": None if state.is_proving else attempt.Z}
         if attempt.again:
             levels = np.zeros(problem.d)
             levels[list(attempt.again)] = max(attempt.level, attempt.lam, TINY)
@@ -446,7 +459,7 @@ class ConsensusRPCA(Robust[ConsensusState]):
         d, p = arrays["U"].shape
         counts = Part((2, sizes.BINS), Kind.COUNT)
         if arrays["proof"]:
-            return {"counts": counts, **proof.parts(d, p, "block" in arrays)}
+            return {"counts": counts, **proof.proof_parts(d, p, "block" in arrays)}
         B = Part((d, p), Kind.ESTIMATE)
         G = Part((p, p), Kind.SCORES)
         known = {"n": ROWS, "B": B, "G": G, "counts": counts}
@@ -455,8 +468,8 @@ class ConsensusRPCA(Robust[ConsensusState]):
         return known
 
     def merging(self, state: ConsensusState) -> Merge:
-        if state.attempt is None or state.proving:
-            return add
+        if state.attempt is None or state.is_proving:
+            return add_answer
         return state.cache.merging
 
     @property
@@ -470,7 +483,7 @@ class ConsensusRPCA(Robust[ConsensusState]):
         # A step maps V to (VU' + C)U(U'U + rho I)^-1 with |C| <= lambda, so V grows by at most |C| times the
         # norm of U(U'U + rho I)^-1.
         attempt = state.attempt
-        s = attempt.lengths
+        s = attempt.singular_values
         ridge = attempt.rho(state.problem)
         inverse = float(np.max(s / np.maximum(s**2 + ridge, TINY)))
         entries = float(np.sqrt(model.n * model.d))
@@ -479,8 +492,8 @@ class ConsensusRPCA(Robust[ConsensusState]):
         image, M = C**2, V**2
         if attempt.noise == 0.0:
             M = float(model.n)
-        if attempt.block is not None:
-            image = M * float(linalg.column_norms(attempt.block.T).max())
+        if attempt.proof_block is not None:
+            image = M * float(linalg.column_norms(attempt.proof_block.T).max())
         B = V * (V * float(s[0]) + C)
         sums = {"G": V**2, "B": B, "F": M, "M": M, "image": image}
         counted = dict.fromkeys(("counts", "count"), float(model.n * model.d))
@@ -496,8 +509,8 @@ class ConsensusRPCA(Robust[ConsensusState]):
 
     def server(self, state: ConsensusState, total: Any, answered: frozenset[int]) -> ConsensusState:
         if state.attempt is None:
-            return state.with_sigma(spread(total["counts"], state.rms))
-        if state.proving:
+            return state.with_sigma(ordinary_size(total["counts"], state.rms))
+        if state.is_proving:
             return state.after_proof(total)
         return state.after_round(total)
 
@@ -520,21 +533,21 @@ class ConsensusRPCA(Robust[ConsensusState]):
             return replace(model, left={"U": state.first, **nothing})
         ended = best is not None and attempt is best
         U = attempt.U.copy()
-        if best is not None and ended and best.judged.passes_with_exceptions:
+        if best is not None and ended and best.known_verdict.passes_with_exceptions:
             # The proof does not cover undetermined columns, and they would distort rows in which their entries are
             # outliers.
-            U[list(best.judged.columns)] = 0.0
+            U[list(best.known_verdict.columns)] = 0.0
         Z = linalg.orth(U)
         if attempt.G is not None:
-            Z = linalg.rayleigh_ritz(*moments(U, attempt.G))[1]
+            Z = linalg.rayleigh_ritz(*orthonormal_moments(U, attempt.G))[1]
         numbers: dict[str, Any] = {
             "lam": attempt.lam, "rho": attempt.rho(state.problem), "sigma": state.problem.sigma, "cut": attempt.cut,
             "tag": attempt.tag, "noise": attempt.noise, "attempts": state.log.count,
             "hidden": attempt.hidden / state.problem.sigma, "rank": attempt.p,
         }  # fmt: skip
         if best is not None and ended:
-            columns = np.array(best.judged.columns, dtype=np.int64)
-            numbers |= {"columns": columns, "hidden": best.judged.error, "rank": best.judged.rank}
+            columns = np.array(best.known_verdict.columns, dtype=np.int64)
+            numbers |= {"columns": columns, "hidden": best.known_verdict.error, "rank": best.known_verdict.rank}
         left = {"U": U, **{name: np.array(value) for name, value in numbers.items()}}
         k = min(model.k, Z.shape[1])
         return replace(model, basis=Z, product=None, n_components=k, left=left)

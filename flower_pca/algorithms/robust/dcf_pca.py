@@ -20,10 +20,10 @@ from flower_pca.algorithms.robust.base import (
     Robust,
     counts_message,
     counts_reply,
+    ordinary_size,
     root_mean_square,
-    rows_with,
+    row_blocks_with,
     scale_start,
-    spread,
     start_block,
 )
 from flower_pca.algorithms.robust.huber import Regression
@@ -32,7 +32,7 @@ from flower_pca.base.errors import DataError
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Progress
-from flower_pca.core.kinds import BLOCK, FLAG, NUMBER, POSITIVE, ROUNDS, SEED, STEPS, Ask, Kind, Part
+from flower_pca.core.kinds import BLOCK, FLAG, NUMBER, POSITIVE, ROUNDS, SEED, STEPS, ArrayRule, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
@@ -140,7 +140,7 @@ class DCFPCA(Robust[DCFState]):
     """
 
     name: ClassVar[str] = "dcf_pca"
-    asks: ClassVar[Mapping[str, Ask]] = {
+    asks: ClassVar[Mapping[str, ArrayRule]] = {
         **COUNTING,
         "U": BLOCK,
         "lam": POSITIVE,
@@ -216,15 +216,15 @@ class DCFPCA(Robust[DCFState]):
         # node. The centered and scaled row would not be reproducible, because its rounding errors depend on the order
         # of sums over clients.
         if V is None or V.shape != (data.n, U.shape[1]):
-            V = linalg.random_block(data.n, U.shape[1], int(arrays["seed"]) + data.measured.first_row())
+            V = linalg.random_block(data.n, U.shape[1], int(arrays["seed"]) + data.measured.first_row_checksum())
         lam, rho, eta = (float(arrays[name]) for name in ("lam", "rho", "eta"))
         own = float(arrays["rho_row"]) * data.n
         for _ in range(int(arrays["steps"])):
             regression, gradient, parts = Regression(U, lam, rho), own * U, []
-            for X, known in rows_with(V, data, U.shape[1]):
+            for X, known in row_blocks_with(V, data, U.shape[1]):
                 assert known is not None
-                part, R = regression.steps(X, known, int(arrays["inner_steps"]))
-                gradient -= regression.clip(R).T @ part.astype(X.dtype, copy=False)
+                part, R = regression.take_steps(X, known, int(arrays["inner_steps"]))
+                gradient -= regression.clip_in_place(R).T @ part.astype(X.dtype, copy=False)
                 parts.append(part)
             V = np.concatenate(parts)
             steep = linalg.norm2(V) ** 2 + own
@@ -244,7 +244,7 @@ class DCFPCA(Robust[DCFState]):
 
     def server(self, state: DCFState, total: Arrays, answered: frozenset[int]) -> DCFState:
         if state.sigma is None:
-            sigma = spread(total["counts"], state.rms)
+            sigma = ordinary_size(total["counts"], state.rms)
             U, progress = state.U, state.progress
             if sigma == 0.0:  # All entries are 0.
                 progress = progress.step(0.0)

@@ -55,17 +55,17 @@ class Regression:
             newest = Regression._newest = U, rho, np.linalg.inv(gram), np.ascontiguousarray(U.T)
         self._inverse, self._across = newest[2:]
 
-    def steps(self, X: Array, V: Array, number: int, out: Array | None = None) -> tuple[Array, Array]:
+    def take_steps(self, X: Array, V: Array, number: int, left_out: Array | None = None) -> tuple[Array, Array]:
         """Return V after this many steps V += (CU - rho V)(U'U + rho I)^-1, and the residual X - VU'.
 
         Each step computes V = (X - S)U (U'U + rho I)^-1, the minimizer for the present S. So the objective never rises.
         """
         R = np.empty_like(X)
         for _ in range(number):
-            V = V + self._step(X, V, R, out)
+            V = V + self._step(X, V, R, left_out)
         return V, self._residual(X, V, R)
 
-    def settle(self, X: Array, V: Array, out: Array | None = None) -> Array:
+    def minimize(self, X: Array, V: Array, left_out: Array | None = None) -> Array:
         """Return the minimizer V, found by steps with momentum. The given V must be near the minimizer.
 
         If the steps of a row overshoot, this row loses its momentum.
@@ -77,7 +77,7 @@ class Regression:
         # Each row stops independently, so that its result does not depend on other rows of the block.
         moving = np.ones(len(X), dtype=bool)
         for _ in range(_FINAL_STEPS):
-            step = self._step(X, W, R, out) * moving[:, None]
+            step = self._step(X, W, R, left_out) * moving[:, None]
             V, before = W + step, V
             moved = V - before
             t[np.sum(step * moved, axis=1) < 0.0] = 1.0
@@ -91,26 +91,26 @@ class Regression:
             W = V + ahead[:, None] * moved
         return V
 
-    def near(self, R: Array) -> Array:
+    def is_within_cut(self, R: Array) -> Array:
         """Return a mask of the entries of R = X - VU' that lie within the cut."""
         near = -self._far <= R
         near &= self._far >= R
         return near
 
-    def clip(self, R: Array, out: Array | None = None, near: Array | None = None) -> Array:
-        """Return C = R - S for R = X - VU', and overwrite R with C. `near` is the result of `near(R)`, if known."""
+    def clip_in_place(self, R: Array, left_out: Array | None = None, near: Array | None = None) -> Array:
+        """Overwrite R = X - VU' with C = R - S, and return C. `near`, if known, is the result of `is_within_cut(R)`."""
         if near is None and self._far < np.inf:
-            near = self.near(R)
+            near = self.is_within_cut(R)
         R.clip(-self._lam, self._lam, out=R)
         # A product with booleans costs as much as all other operations here. At high thresholds, all entries are near.
         if near is not None and not near.all():
             R *= near
-        if out is not None:
-            R.reshape(-1)[out] = 0.0
+        if left_out is not None:
+            R.reshape(-1)[left_out] = 0.0
         return R
 
-    def _step(self, X: Array, V: Array, R: Array, out: Array | None) -> Array:
-        clipped = self.clip(self._residual(X, V, R), out)
+    def _step(self, X: Array, V: Array, R: Array, left_out: Array | None) -> Array:
+        clipped = self.clip_in_place(self._residual(X, V, R), left_out)
         pull = clipped @ self._U.astype(X.dtype, copy=False)
         return np.asarray((pull - self._rho * V) @ self._inverse)
 
@@ -122,7 +122,7 @@ class Regression:
 
 
 def recover(
-    X: Array, U: Array, *, start: float, lam: float, rho: float, cut: float = np.inf, out: Array | None = None
+    X: Array, U: Array, *, start: float, lam: float, rho: float, cut: float = np.inf, left_out: Array | None = None
 ) -> Array:
     """Return V, computed without a first guess. The threshold falls from `start` to `lam` to find outliers."""
     V = np.zeros((len(X), U.shape[1]))
@@ -132,12 +132,12 @@ def recover(
             break
         ridge = rho * threshold / lam if lam > 0.0 else 0.0
         regression = Regression(U, threshold, ridge, cut)
-        V, _ = regression.steps(X, V, _STEPS, out)
+        V, _ = regression.take_steps(X, V, _STEPS, left_out)
         threshold = max(lam, _THRESHOLD_FACTOR * threshold)
-    return Regression(U, lam, rho, cut).settle(X, V, out)
+    return Regression(U, lam, rho, cut).minimize(X, V, left_out)
 
 
-def sparse(R: Array, lam: float, cut: float = np.inf) -> Array:
+def sparse_part(R: Array, lam: float, cut: float = np.inf) -> Array:
     """Return S for R = X - VU': entries are shrunk towards zero by lam, except entries beyond the cut."""
     drawn = np.asarray(R - np.clip(R, -lam, lam))
     if np.isfinite(cut):

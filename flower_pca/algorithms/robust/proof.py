@@ -54,7 +54,7 @@ def weak_rows(W: Array, Q: Array) -> Array:
     """
     r = Q.shape[1]
     if r <= EXACT:
-        matrices = symmetric(W @ pairs(Q), r)
+        matrices = unpack_symmetric(W @ pair_products(Q), r)
         return np.asarray(np.linalg.eigvalsh(matrices)[:, 0] < LEAST)
     x = np.repeat(linalg.random_block(1, r, SEED), len(W), axis=0)
     value = np.zeros(len(W))
@@ -81,24 +81,24 @@ def unsound_rows(W: Array, Q: Array, seen: Array) -> Array:
     return weak_rows(W, Q) | bad_rows(W, seen, BAD)
 
 
-def find_undetermined(off: Array, Q: Array, far: float, gaps: Array) -> tuple[Array, Array]:
+def find_undetermined(is_outlier: Array, Q: Array, far: float, gaps: Array) -> tuple[Array, Array]:
     """Return the indices of the undetermined rows, and of the bad rows among them.
 
     `off` contains the distances of entries from the low-rank part. An entry is clean if its distance is at
     most `far`. Q is an orthonormal basis of the row space of the low-rank part, and `gaps` are the positions
     of missing values.
     """
-    clean = off <= far
+    clean = is_outlier <= far
     clean.reshape(-1)[gaps] = False
     W = clean.astype(np.float64)
-    lacking = np.bincount(gaps // len(Q), minlength=len(off))
+    lacking = np.bincount(gaps // len(Q), minlength=len(is_outlier))
     seen = len(Q) - lacking
     weak = unsound_rows(W, Q, seen)
     return np.flatnonzero(weak), np.flatnonzero(weak & bad_rows(W, seen))
 
 
 def refit_undetermined(
-    X: Array, V: Array, U: Array, out: Array, *, lam: float, rho: float, cut: float
+    X: Array, V: Array, U: Array, left_out: Array, *, lam: float, rho: float, cut: float
 ) -> tuple[Array, Array]:
     """Return V and X - VU' after fitting undetermined rows again, each with its own falling threshold.
 
@@ -111,7 +111,7 @@ def refit_undetermined(
     if rho >= np.sum(U**2):
         return V, R
     there = np.ones(X.shape, dtype=bool)
-    there.reshape(-1)[out] = False
+    there.reshape(-1)[left_out] = False
     clean = there & (np.abs(R) <= cut * lam)
     basis, seen = linalg.orth(U), there.sum(axis=1)
     weak = unsound_rows(clean.astype(np.float64), basis, seen)
@@ -120,8 +120,8 @@ def refit_undetermined(
         return V, R
     X, there = X[rows], there[rows]
     start = float(np.abs(X[there]).max())
-    out = np.flatnonzero(~there)
-    anew = huber.recover(X, U, start=start, lam=lam, rho=0.0, cut=cut, out=out)
+    left_out = np.flatnonzero(~there)
+    anew = huber.recover(X, U, start=start, lam=lam, rho=0.0, cut=cut, left_out=left_out)
     left = X - anew @ U.T
     sizes = (np.where(there, np.abs(E), np.nan) for E in (R[rows], left))
     before, after = (np.nanmedian(size, axis=1) for size in sizes)
@@ -131,14 +131,14 @@ def refit_undetermined(
     return V, R
 
 
-def pairs(A: Array) -> Array:
+def pair_products(A: Array) -> Array:
     """Return the products a_i a_j with i <= j for every row a of A, as one row of the result."""
     products = [A[:, i : i + 1] * A[:, i:] for i in range(A.shape[1])]
     return np.concatenate(products, axis=1)
 
 
-def symmetric(packed: Array, r: int) -> Array:
-    """Return symmetric r x r matrices, given their upper triangles in the order of the products from `pairs`."""
+def unpack_symmetric(packed: Array, r: int) -> Array:
+    """Return symmetric r x r matrices, given their upper triangles in the order of the result of `pair_products`."""
     place = np.zeros((r, r), dtype=np.int64)
     place[np.triu_indices(r)] = np.arange(packed.shape[1])
     return packed.take(np.maximum(place, place.T), axis=1)
@@ -157,7 +157,7 @@ _SLACK, _DEVIATIONS = 0.05, 3.0
 _MOST_FREEDOM: Final = 0.4
 
 
-def parts(d: int, r: int, stepwise: bool) -> Mapping[str, Part]:
+def proof_parts(d: int, r: int, stepwise: bool) -> Mapping[str, Part]:
     """Return the shapes and kinds of the arrays in an answer to a proof, except the counts of residuals by size.
 
     The basis has r columns. If `stepwise` is True, the answer belongs to a power step.
@@ -170,7 +170,7 @@ def parts(d: int, r: int, stepwise: bool) -> Mapping[str, Part]:
     return {"n": ROWS, "G": square, "M": square, "count": Part((4,), Kind.COUNT), **about}
 
 
-def answer(
+def proof_sums(
     V: Array, Q: Array, clean: Array, *, rested: Array, hidden: Array, seen: Array, x: Array | None, even: bool
 ) -> dict[str, Array]:
     """Return a client's part of the sums of a proof, from one block of rows.
@@ -202,7 +202,7 @@ def answer(
         V = np.where(lengths > _SHORTEST, V, 0.0) / np.maximum(lengths, TINY)
     sums = {"count": count, "G": G, "M": V.T @ V}
     if x is None:
-        return {**sums, "F": W.T @ pairs(V)}
+        return {**sums, "F": W.T @ pair_products(V)}
     return {**sums, "image": ((1.0 - W) * (V @ x.T)).T @ V}
 
 
@@ -211,8 +211,8 @@ def weak_columns(G: Array, F: Array, seen: float) -> Array:
 
     F contains the matrices F_j of all columns. `seen` is the share of entries that are neither missing nor hidden.
     """
-    root = np.linalg.cholesky(_regular(G))
-    half = np.linalg.solve(root, symmetric(F, len(G)))
+    root = np.linalg.cholesky(_regularized(G))
+    half = np.linalg.solve(root, unpack_symmetric(F, len(G)))
     values = np.linalg.eigvalsh(np.linalg.solve(root, np.swapaxes(half, 1, 2)))
     # The mean eigenvalue is the share of clean entries, weighted by their information about the column.
     return np.asarray((values[:, 0] < LEAST) | (values.mean(axis=1) < BAD * seen))
@@ -220,7 +220,7 @@ def weak_columns(G: Array, F: Array, seen: float) -> Array:
 
 def power_step(G: Array, x: Array, image: Array) -> tuple[Array, Array]:
     """Return the next block x after a power step for every column, and a mask of columns that seem undetermined."""
-    G = _regular(G)
+    G = _regularized(G)
     # A column whose entries are all clean has an image of 0.
     seen = np.maximum(np.sum(x * (x @ G), axis=1), TINY)
     weak = 1.0 - np.sum(x * image, axis=1) / seen < LEAST_BOUND
@@ -229,12 +229,12 @@ def power_step(G: Array, x: Array, image: Array) -> tuple[Array, Array]:
     return after / np.sqrt(np.maximum(squares, TINY)), weak
 
 
-def verdict(attempt: Attempt, problem: Problem, *, total: Mapping[str, Array], weak: Array) -> Verdict:
+def judge(attempt: Attempt, problem: Problem, *, total: Mapping[str, Array], weak: Array) -> Verdict:
     """Return the verdict on an attempt from the answers to the last message of its proof.
 
     `weak` is a mask of the undetermined columns.
     """
-    error = sizes.scale(total["counts"][1], problem.top)  # the size of an ordinary error at hidden entries
+    error = sizes.standard_deviation(total["counts"][1], problem.top)  # the size of an ordinary error at hidden entries
     seen, unseen = (float(c.sum()) for c in total["counts"])
     clean, clean_hidden, rows, bad = (float(c) for c in total["count"])
     columns = tuple(int(j) for j in np.flatnonzero(weak))
@@ -263,11 +263,11 @@ def verdict(attempt: Attempt, problem: Problem, *, total: Mapping[str, Array], w
         single=len(columns) <= _NAMED_ONLY_SHARE * problem.d,
         may_overfit=attempt.noise > SMALL * problem.sigma and freedoms > _MOST_FREEDOM * clean,
         # A basis does not settle if residuals are correlated or a column is undetermined.
-        at_rest=attempt.rests(problem) or several or bool(columns),
+        at_rest=attempt.has_settled(problem) or several or bool(columns),
     )
 
 
-def _regular(G: Array) -> Array:
+def _regularized(G: Array) -> Array:
     # If V lacks rank, G itself has no Cholesky factor.
     least = huber.EPS * float(np.trace(G)) + TINY
     ridge = least * np.eye(len(G))

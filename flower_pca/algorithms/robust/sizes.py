@@ -29,7 +29,7 @@ _ABOVE: Final = 4
 FINE_BINS: Final = _FINE * _FINE_OCTAVES + 1
 
 
-def top(rms: float) -> int:
+def top_exponent(rms: float) -> int:
     """Return the exponent of the power of two at which the bins end, given the root mean square of the entries."""
     if rms > 0.0:
         return math.ceil(math.log2(rms)) + _ABOVE
@@ -49,7 +49,7 @@ def count_finely(data: LocalData, top: int) -> Array:
     return counts
 
 
-def median(counts: Array, top: int) -> float:
+def median_of_counts(counts: Array, top: int) -> float:
     """Return the median from counts in fine bins, interpolated within its bin, or 0 if it is in the first bin."""
     half, below = counts.sum() / 2.0, np.cumsum(counts)
     place = int(np.searchsorted(below, half))
@@ -68,14 +68,14 @@ _LAYOUTS: Final = {4: (21, 127), 8: (50, 1023)}
 # This is the standard deviation of normal entries, divided by the median absolute value within three deviations.
 _NORMAL: Final = 1.4826 * 1.004
 _NEAR: Final = 3.0  # The median is computed over entries within this many standard deviations.
-_SETTLED: Final = 1e-3  # the relative change at which the iteration in `scale` ends
-_MOST: Final = 100  # maximum number of iterations in `scale`
+_SETTLED: Final = 1e-3  # the relative change at which the iteration in `standard_deviation` ends
+_MOST: Final = 100  # maximum number of iterations in `standard_deviation`
 # These are the edges of the coarse bins in units of 2^top. The first bin ends at 2^-60.
 _OF_OCTAVES: Final = 2.0 ** np.arange(-_OCTAVES, 0)[:, None] * (1.25, 1.5, 1.75, 2.0)
 _EDGES: Final = np.concatenate([[0.0, 2.0**-_OCTAVES], _OF_OCTAVES.ravel()])
 
 
-def count(R: Array, top: int) -> Array:
+def count_coarsely(R: Array, top: int) -> Array:
     """Return the number of residuals in each coarse bin, by their absolute values."""
     size = R.dtype.itemsize
     behind, bias = _LAYOUTS[size]
@@ -90,7 +90,7 @@ def count(R: Array, top: int) -> Array:
     return np.diff(below[ends], prepend=0, append=below[-1]).astype(np.float64)
 
 
-def scale(counts: Array, top: int) -> float:
+def standard_deviation(counts: Array, top: int) -> float:
     """Return the standard deviation s of ordinary entries from counts in coarse bins, or 0 if there are no entries.
 
     s is found by the iteration s <- 1.49 times the median absolute value of the entries within 3 s.
@@ -108,7 +108,7 @@ def scale(counts: Array, top: int) -> float:
     return s * 2.0**top
 
 
-def beyond(counts: Array, top: int, lam: float) -> float:
+def share_above(counts: Array, top: int, lam: float) -> float:
     """Return the share of entries with an absolute value above lam, from counts in coarse bins."""
     below = np.concatenate([[0.0], np.cumsum(counts)])
     if not below[-1]:
@@ -117,7 +117,7 @@ def beyond(counts: Array, top: int, lam: float) -> float:
     return 1.0 - within / float(below[-1])
 
 
-def squares(counts: Array, top: int, lam: float, cut: float) -> float:
+def clipped_squares(counts: Array, top: int, lam: float, cut: float) -> float:
     """Return the sum of squares of the clipped residuals C, from counts of residuals in coarse bins.
 
     C is clip(r, lam), or 0 if |r| exceeds cut times lam.

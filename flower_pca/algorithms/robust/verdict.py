@@ -96,7 +96,7 @@ class Verdict:
         return self.predicted and named and not self.misses_component and not self.may_overfit
 
     @property
-    def exceptions(self) -> tuple[str, ...]:
+    def failed_checks(self) -> tuple[str, ...]:
         """A phrase for each check that has failed, although the low-rank part is the answer."""
         said = []
         if self.columns:
@@ -112,7 +112,7 @@ class Verdict:
         return tuple(said)
 
     @property
-    def order(self) -> tuple[bool, bool, bool, int, int, float]:
+    def sort_key(self) -> tuple[bool, bool, bool, int, int, float]:
         """The key by which attempts are sorted. Better attempts have smaller keys.
 
         The number of undetermined columns comes before the number of undetermined rows, because a wrong column

@@ -24,12 +24,12 @@ from flower_pca.base import labels
 from flower_pca.base.errors import OTHER_SERVER, ProtocolError
 from flower_pca.base.shown import brief
 from flower_pca.core.algorithm import EmptyStage
-from flower_pca.core.kinds import MOST_STEPS, SMALLEST, Ask, Message
+from flower_pca.core.kinds import MOST_STEPS, SMALLEST, ArrayRule, Message
 from flower_pca.core.stage import Arrays, Stage
 from flower_pca.layers import NOISE, SINGLE
 from flower_pca.masking import messages
 from flower_pca.rows.stream import Stream, Widest
-from flower_pca.stages.opening import Opening, start_mismatch
+from flower_pca.stages.opening import Opening, text_of_start_mismatch
 from flower_pca.stages.summed_opening import SummedOpening
 from flower_pca.tracking.batch import require_columns
 
@@ -55,7 +55,7 @@ _OPENINGS: Final = (
 
 
 @dataclass(frozen=True)
-class Demand:
+class RequestedArrays:
     """The stage and the arrays of a message, with the stage's own description of the arrays.
 
     Attributes
@@ -73,7 +73,7 @@ class Demand:
     """
 
     stage: str
-    asks: Mapping[str, Ask]
+    asks: Mapping[str, ArrayRule]
     arrays: Arrays
     tables: frozenset[str]
     masked: bool
@@ -81,21 +81,21 @@ class Demand:
     __repr__ = brief
 
     @classmethod
-    def of(cls, request: wire.Request) -> Demand:
+    def of_request(cls, request: wire.ServerRequest) -> RequestedArrays:
         """Return the demand of a message."""
         masked = request.stage == messages.STAGE
         stage = request.stage
         if masked:
             stage = messages.inner_stage(request.arrays) or ""
-        asks: Mapping[str, Ask] = {}
+        asks: Mapping[str, ArrayRule] = {}
         if stage in registry.STAGES:
             asks = registry.STAGES[stage].asks
-        arrays = Message(messages.plain(request.arrays) if masked else request.arrays)
+        arrays = Message(messages.stage_arrays(request.arrays) if masked else request.arrays)
         if SINGLE not in request.layers:
             return cls(stage, asks, arrays, frozenset(), masked)
         from flower_pca.layers import single
 
-        numbers, strange = single.tables(request.layers[SINGLE])
+        numbers, strange = single.tables_of_message(request.layers[SINGLE])
         if strange:
             raise ProtocolError(
                 "The server's message has arrays that should contain one number for each client, but do not: "
@@ -116,7 +116,7 @@ class Demand:
             ask = self.asks[name]
             for one in a if ask.each and name in self.tables and a.ndim == 1 else [a]:
                 if wrong := ask.fault(np.asarray(one)):
-                    raise _malformed(name, wrong)
+                    raise _malformed_error(name, wrong)
         loops = [name for name in self.arrays if self.asks[name].repeats]
         # The steps of nested loops multiply, so their product can be too large although each number is in its range.
         steps = math.prod(max(1.0, float(self.arrays[name])) for name in loops)
@@ -131,7 +131,7 @@ class Demand:
         most = max(d or 0, WIDEST)
         for name, a in self.arrays.items():
             ask = self.asks[name]
-            columns = self._columns(name)
+            columns = self._columns_needed(name)
             if columns > most or (a.ndim == 2 and not ask.by_column and len(a) > most):
                 raise ProtocolError(
                     f"The array {name} of the server's message asks for {labels.count(columns, 'column')}, but this "
@@ -139,7 +139,7 @@ class Demand:
                 )
             if ask.by_column and d is not None and len(a) != d:
                 if name == "block" and self.stage in _OPENINGS:  # The block comes from the start of the run.
-                    raise ProtocolError(start_mismatch(len(a), d))
+                    raise ProtocolError(text_of_start_mismatch(len(a), d))
                 raise ProtocolError(
                     f"This node has {labels.count(d, 'column')}, but the array {name} of the server's message is for "
                     f"{labels.count(len(a), 'column')}. Give all clients the same columns."
@@ -149,7 +149,7 @@ class Demand:
                     f"The array {name} of the server's message has entries above {LONGEST:g}. {OTHER_SERVER}"
                 )
             if ask.makes_columns and d is not None and n is not None:
-                room = widest(n, d, made=_BLOCKS[self.masked or ask.own])
+                room = widest_block(n, d, blocks_at_once=_BLOCKS[self.masked or ask.own])
                 if min(columns, n if ask.of_rows else d) > room:
                     raise ProtocolError(
                         f"The array {name} of the server's message asks for {labels.count(columns, 'column')}, but "
@@ -166,7 +166,7 @@ class Demand:
             length = int(self.arrays[name])
             if d is not None:
                 require_columns(length, d, Stream.WHO)
-            others = [self._columns(other) for other in self.arrays]
+            others = [self._columns_needed(other) for other in self.arrays]
             width = min(max([1, *others]), length)
             if d is None and 8 * _BLOCKS[self.masked] * length * width > SPARE:
                 columns = labels.count(width, "column")
@@ -175,7 +175,7 @@ class Demand:
                     f"node has seen no rows yet and does not reserve so much memory. {OTHER_SERVER}"
                 )
 
-    def _columns(self, name: str) -> int:
+    def _columns_needed(self, name: str) -> int:
         """Return how many columns an array has or asks the node to make. The number is 0 for all other arrays."""
         a = self.arrays[name]
         if a.ndim == 2:
@@ -187,7 +187,7 @@ class Demand:
     @property
     def asks_for_products(self) -> bool:
         """Whether the message asks for products, and not only for means, deviations and counts."""
-        return any(self._columns(name) or self.arrays[name].ndim == 2 for name in self.arrays)
+        return any(self._columns_needed(name) or self.arrays[name].ndim == 2 for name in self.arrays)
 
     @property
     def takes_squares(self) -> bool:
@@ -199,14 +199,14 @@ class Demand:
         return any(part.kind.square for part in parts.values())
 
 
-def _malformed(name: str, wrong: tuple[str, str]) -> ProtocolError:
+def _malformed_error(name: str, wrong: tuple[str, str]) -> ProtocolError:
     rule, got = wrong
     return ProtocolError(f"The array {name} of the server's message must be {rule}, but {got}. {OTHER_SERVER}")
 
 
-def check(request: wire.Request) -> None:
+def check_numbers(request: wire.ServerRequest) -> None:
     """Refuse a message with numbers that no strategy sends, before the node uses them."""
-    for name, a in {**request.every, **request.frame.arrays}.items():
+    for name, a in {**request.all_arrays, **request.frame.arrays}.items():
         if a.dtype.kind not in "fiub" or not np.isfinite(a).all():
             got = f"dtype {a.dtype}" if a.dtype.kind not in "fiub" else "NaN or infinite entries"
             raise ProtocolError(
@@ -223,7 +223,7 @@ def check(request: wire.Request) -> None:
             raise ProtocolError(
                 f"The array {name} of the server's message has entries above {LARGEST:g}. {OTHER_SERVER}"
             )
-    if request.frame.arrays and Demand.of(request).stage in _OPENINGS:
+    if request.frame.arrays and RequestedArrays.of_request(request).stage in _OPENINGS:
         # An opening's products are always computed from raw rows, so its other results must be about raw rows, too.
         raise ProtocolError(
             "The opening of a run needs raw rows, but the server's message centers, scales or adjusts them: "
@@ -231,29 +231,29 @@ def check(request: wire.Request) -> None:
         )
 
 
-def check_arrays(request: wire.Request) -> None:
+def check_arrays(request: wire.ServerRequest) -> None:
     """Refuse arrays that the stage of the message does not name, or that do not fit its description."""
     if request.stage == messages.STAGE:
-        if strange := messages.strange(request.arrays):
+        if strange := messages.unknown_mask_arrays(request.arrays):
             raise ProtocolError(
                 f"The server's message has arrays that no masked sum uses: {', '.join(strange)[:100]}. {OTHER_SERVER}"
             )
         for name, ask in messages.SENT.items():
             if name in request.arrays and (wrong := ask.fault(request.arrays[name])):
-                raise _malformed(name, wrong)
-    demand = Demand.of(request)
+                raise _malformed_error(name, wrong)
+    demand = RequestedArrays.of_request(request)
     if demand.stage:
         client_half.stage_of(demand.stage)  # This refuses an unknown stage by name.
     demand.check()
 
 
-def check_sizes(request: wire.Request, d: int | None, n: int | None = None) -> None:
+def check_sizes(request: wire.ServerRequest, d: int | None, n: int | None = None) -> None:
     """Refuse a message with a frame that no strategy sends, or that needs too much memory.
 
     The node has n rows of d columns. For a stream, n is None, and d is None until the first batch.
     """
     _check_frame(request, d)
-    demand = Demand.of(request)
+    demand = RequestedArrays.of_request(request)
     known = None
     if n is None:
         demand.check_length(d)
@@ -267,18 +267,18 @@ def check_sizes(request: wire.Request, d: int | None, n: int | None = None) -> N
         )
 
 
-def widest(n: int, d: int, *, made: int) -> int:
+def widest_block(n: int, d: int, *, blocks_at_once: int) -> int:
     """Return the maximum width of a block at a node with n rows of d columns, if `made` such blocks exist at once."""
-    return (16 * n * d + SPARE) // (8 * d * made)
+    return (16 * n * d + SPARE) // (8 * d * blocks_at_once)
 
 
-def widest_of(request: wire.Request) -> Widest:
-    """Return a function that takes n and d and returns the limit from `widest` for a message to a stream.
+def width_limit_for_stream(request: wire.ServerRequest) -> Widest:
+    """Return a function that takes n and d and returns the limit from `widest_block` for a message to a stream.
 
     It is a function, because the size of the stream's next batch is unknown.
     """
     made = _BLOCKS[request.stage == messages.STAGE]
-    return lambda n, d: widest(rows_for_memory(n, request), d, made=made)
+    return lambda n, d: widest_block(rows_for_memory(n, request), d, blocks_at_once=made)
 
 
 def fits_memory(stage: str, n: int, d: int) -> bool:
@@ -287,7 +287,7 @@ def fits_memory(stage: str, n: int, d: int) -> bool:
     return 8 * squares * d * d <= 16 * n * d + SPARE
 
 
-def rows_for_memory(n: int, request: wire.Request) -> int:
+def rows_for_memory(n: int, request: wire.ServerRequest) -> int:
     """Return the number of rows from which the memory limits for a message are computed.
 
     This is the node's number of rows n if its answers contain n anyway. If masks hide n, if the rows are a party's
@@ -307,13 +307,13 @@ def is_silent(stage: str) -> bool:
     return issubclass(registry.STAGES.get(stage, Stage), EmptyStage)
 
 
-def asks_for_products(stage: str, request: wire.Request) -> bool:
+def asks_for_products(stage: str, request: wire.ServerRequest) -> bool:
     """Return whether a message of this stage asks for more than means, deviations and counts."""
     apart = (*_OPENINGS, *registry.OPENING_ONLY, messages.STAGE)
-    return stage not in apart or Demand.of(request).asks_for_products
+    return stage not in apart or RequestedArrays.of_request(request).asks_for_products
 
 
-def adds_up(stage: str) -> bool:
+def has_additive_answers(stage: str) -> bool:
     """Return whether an algorithm's answers can be summed, at least with some parameters.
 
     The answers of stages that are not algorithms can always be summed.
@@ -324,20 +324,20 @@ def adds_up(stage: str) -> bool:
     return bool(algorithm().additive or algorithm.additive_with)
 
 
-def bare(stage: str, arrays: Arrays) -> bool:
+def has_no_meaning_in_sum(stage: str, arrays: Arrays) -> bool:
     """Return whether the answer to this message has no meaning in a sum.
 
     This holds if the stage is unknown, if the answers of its algorithm cannot be summed, if the answer has no parts, or
     if one of its parts has no meaning in a sum.
     """
-    if stage not in registry.STAGES or not adds_up(stage):
+    if stage not in registry.STAGES or not has_additive_answers(stage):
         return True
     # Whether parts have a meaning in a sum does not depend on the number of columns, so this trial uses 1.
-    parts = registry.STAGES[stage].parts(Message(messages.plain(arrays)), 1)
+    parts = registry.STAGES[stage].parts(Message(messages.stage_arrays(arrays)), 1)
     return not parts or any(part.open or part.kind.single for part in parts.values())
 
 
-def _check_frame(request: wire.Request, d: int | None) -> None:
+def _check_frame(request: wire.ServerRequest, d: int | None) -> None:
     framed = request.frame.arrays
     covariates = request.frame.covariates
     shapes: dict[str, tuple[int | None, ...]] = {}

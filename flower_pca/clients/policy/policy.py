@@ -14,7 +14,7 @@ from flower_pca.base import labels
 from flower_pca.base.errors import OTHER_SERVER, ConfigError
 from flower_pca.clients.policy import limits, small_cells
 from flower_pca.clients.policy.refusals import OPERATOR, RefusalError
-from flower_pca.clients.policy.rules import Rules, everything
+from flower_pca.clients.policy.rules import Rules, allowed_names
 from flower_pca.core.stage import Arrays
 from flower_pca.layers import NOISE, SINGLE, noise
 from flower_pca.layers import single as apart
@@ -50,22 +50,22 @@ class Policy:
             )
         self._rules, self._served, self._context = rules, served, context
 
-    def admit(self, request: wire.Request) -> None:
+    def admit(self, request: wire.ServerRequest) -> None:
         """Refuse a message that the rules on algorithms, masks or noise do not allow.
 
         If the message asks only for names, only the rules on noise apply.
         """
-        if NOISE in request.layers or self._rules.floor is not None:
+        if NOISE in request.layers or self._rules.noise_floor is not None:
             self._check_noise(request)
         if not limits.is_silent(request.stage):
             self._check_algorithm(request)
             self._check_masks(request)
 
-    def _check_algorithm(self, request: wire.Request) -> None:
+    def _check_algorithm(self, request: wire.ServerRequest) -> None:
         """Require that the rules allow the named algorithm, and the algorithms that the stage belongs to."""
         inner = messages.inner_stage(request.arrays) if request.stage == messages.STAGE else None
         stage = inner or request.stage
-        owners, named = registry.owners(stage), set(request.algorithm.split("+"))
+        owners, named = registry.algorithms_of_stage(stage), set(request.algorithm.split("+"))
         algorithms = named | ({stage} & set(registry.EXTRA_STAGES))
         # If the stage belongs to none of the named algorithms, the node must also serve the stage's own algorithms.
         # Otherwise, a server could name an algorithm that the node serves, but run a stage that it does not serve.
@@ -80,12 +80,12 @@ class Policy:
             )
         if inner is not None:
             limits.check_arrays(request)  # `bare` derives the parts of an answer from these arrays.
-            if limits.bare(stage, request.arrays):
+            if limits.has_no_meaning_in_sum(stage, request.arrays):
                 raise RefusalError(
                     f"A masked {stage} with these arrays would reveal a node's own results. {OTHER_SERVER}"
                 )
         unserved, stages = algorithms - self._served, registry.STAGES
-        unnamed = sorted(name for name in unserved if name in everything() and stages[name].by_row)
+        unnamed = sorted(name for name in unserved if name in allowed_names() and stages[name].by_row)
         if unnamed and self._rules.allow is None:
             listed = ", ".join(unnamed)
             raise RefusalError(
@@ -98,7 +98,7 @@ class Policy:
                 f"{', '.join(sorted(self._served)) or 'none'}. {OPERATOR}"
             )
 
-    def _check_noise(self, request: wire.Request) -> None:
+    def _check_noise(self, request: wire.ServerRequest) -> None:
         """Require the noise that the node's rules name. A set-up of masks needs no noise, because it sends no data."""
         if request.stage == messages.STAGE and messages.inner_stage(request.arrays) is None:
             return
@@ -108,12 +108,12 @@ class Policy:
                 "This node does not take part in runs with noise, because its allow_noise is not set. Run without "
                 "dp, or ask the node's operator."
             )
-        floor = self._rules.floor
-        if floor is not None and (why := floor.refusal(says)) is not None:
+        floor = self._rules.noise_floor
+        if floor is not None and (why := floor.reason_to_refuse(says)) is not None:
             raise RefusalError(why)
         if says is None:
             return
-        most, budget = self._rules.budget, noise.named_budget(says)
+        most, budget = self._rules.total_budget, noise.budget_of_message(says)
         if most is not None and budget > most * (1.0 + _ROUNDING):
             raise RefusalError(
                 f"The run's privacy budget is larger than this node allows: max_epsilon={self._rules.max_epsilon:g} "
@@ -127,20 +127,20 @@ class Policy:
                 f"node allows at most {_LOUDEST:g}. Run with a smaller epsilon."
             )
 
-    def _check_masks(self, request: wire.Request) -> None:
+    def _check_masks(self, request: wire.ServerRequest) -> None:
         masked = request.stage == messages.STAGE
         if self._rules.masked_only and not masked:
             raise RefusalError(
                 "This node answers masked messages only, because its rule masked-only is set. Start the run with "
                 "masks: mask=True in Python, mask=true in the run-config."
             )
-        if masked and messages.single(request.arrays) and not self._rules.single_masks:
+        if masked and messages.has_no_self_masks(request.arrays) and not self._rules.single_masks:
             raise RefusalError(
                 "This node does not take part in masked sums without self-masks, because its single_masks is not set. "
                 "Leave self_masks=False out, or ask the node's operator."
             )
         tables = request.layers.get(SINGLE)
-        if masked and tables and apart.unequal(tables):
+        if masked and tables and apart.has_unequal_numbers(tables):
             # If answers depend on a setting, and only one client gets a different value, the sum could reveal the
             # answer of this client.
             raise RefusalError(
@@ -148,7 +148,7 @@ class Policy:
                 "answer of a single client. Send the same value to all clients."
             )
 
-    def count(self) -> None:
+    def count_message(self) -> None:
         """Count a message of this run, or refuse the message if the run has no messages left."""
         most = self._rules.max_messages
         if most is None or self._context is None:
@@ -161,7 +161,7 @@ class Policy:
             )
         records.put_values(self._context.state, _ANSWERED, {"messages": answered + 1})
 
-    def frame_of(self, request: wire.Request, data: LocalData) -> Frame:
+    def frame_of(self, request: wire.ServerRequest, data: LocalData) -> Frame:
         """Return the message's frame. With noise, the node's own constants replace missing values.
 
         If means of the rows replaced missing values, one row would change these means, and thereby all rows with a
@@ -175,15 +175,15 @@ class Policy:
         if NOISE not in request.layers:
             self._check_gaps(request, data)
             return request.frame
-        constants = self._rules.constants(data.names, data.d)
-        if constants is None or np.isnan(constants[data.n > np.asarray(data.observed().seen)]).any():
+        constants = self._rules.gap_constants(data.names, data.d)
+        if constants is None or np.isnan(constants[data.n > np.asarray(data.observed_moments().value_counts)]).any():
             raise RefusalError(
                 "A run with noise cannot fill the missing values of this node, because its gap_values has no constant "
                 f"for at least one of their columns. {OPERATOR}"
             )
         return replace(request.frame, fill=np.nan_to_num(constants), own=False)
 
-    def _check_gaps(self, request: wire.Request, data: LocalData) -> None:
+    def _check_gaps(self, request: wire.ServerRequest, data: LocalData) -> None:
         """Refuse a message that replaces missing values by the server's values, unless the rules allow this.
 
         Answers to such a message reveal the sum of the rows in which a value is missing.
@@ -202,21 +202,21 @@ class Policy:
                 f"answer with the means of all nodes in their place could reveal single rows. {remedy}"
             )
 
-    def without_local_results(self, request: wire.Request, up: Arrays, d: int | None) -> Arrays:
+    def without_local_results(self, request: wire.ServerRequest, answer: Arrays, d: int | None) -> Arrays:
         """Return an answer without the node's own results, unless the rules share them or masks hide them."""
         if self._rules.share_local or request.stage == messages.STAGE:
-            return up
+            return answer
         parts = registry.STAGES[request.stage].parts(request.arrays, d or None)
-        shown = dict(up)
-        for name in (name for name in up if parts[name].own):
+        shown = dict(answer)
+        for name in (name for name in answer if parts[name].own):
             # The server refuses answers with missing parts or unexpected shapes, so zeros replace the part. A part of
             # open size becomes empty.
-            shown[name] = np.zeros_like(up[name])
+            shown[name] = np.zeros_like(answer[name])
             if parts[name].open:
-                shown[name] = up[name][:, :0]
+                shown[name] = answer[name][:, :0]
         return shown
 
-    def declines(self, request: wire.Request, rows: LocalData | Stream) -> wire.Config:
+    def reason_to_decline(self, request: wire.ServerRequest, rows: LocalData | Stream) -> wire.Config:
         """Return the reason why the node declines the alternative algorithm, or an empty dict if the node accepts it.
 
         The alternative algorithm sends all of C_i.

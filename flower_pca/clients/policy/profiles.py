@@ -32,11 +32,11 @@ SETS: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 
 
-def chosen(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def rules_of_profile(name: str, rules: Mapping[str, Any]) -> dict[str, Any]:
     """Return the rules of a profile. The given rules replace the profile's rules of the same names."""
     checks.choice("profile", name, tuple(SETS))
-    found = {**SETS[name], **given}
+    found = {**SETS[name], **rules}
     least = found.get("min_rows")
-    if "min_change" in SETS[name] and "min_change" not in given and isinstance(least, int):
+    if "min_change" in SETS[name] and "min_change" not in rules and isinstance(least, int):
         found["min_change"] = max(LOT, least)
     return found

@@ -73,7 +73,7 @@ _COVERED: Final = ("min_rows", "allow_sparse_columns", "min_change", "on_small_c
 _FALLING: Final = ("max_groups", "max_dropouts", "max_epsilon", "max_delta")  # rules that are stricter if smaller
 
 
-def promise(rules: Rules) -> tuple[str, ...]:
+def promises_of(rules: Rules) -> tuple[str, ...]:
     """Return the profile's promises with the numbers from the rules, or an empty tuple without a profile."""
     if not rules.profile:
         return ()
@@ -81,7 +81,7 @@ def promise(rules: Rules) -> tuple[str, ...]:
     return tuple(words.format_map(named) for words in PROMISES[rules.profile])
 
 
-def weaker(rules: Rules) -> dict[str, str]:
+def weaker_rules(rules: Rules) -> dict[str, str]:
     """Return, for each rule that is weaker than in the profile, a sentence about what the server can therefore learn.
 
     Without a profile, the dict is empty.
@@ -94,12 +94,12 @@ def weaker(rules: Rules) -> dict[str, str]:
             continue
         own = getattr(rules, name)
         set_by = SETS[rules.profile].get(name, getattr(Rules, name))
-        if own != set_by and not _stricter(name, own, set_by):
+        if own != set_by and not _is_stricter(name, own, set_by):
             found[name] = f"With {name}={own} instead of {set_by}, {words}."
     return found
 
 
-def announce(rules: Rules, context: Context | None) -> None:
+def log_profile(rules: Rules, context: Context | None) -> None:
     """Log the profile and the rules that weaken its promises, once per run."""
     if context is not None:
         # Flower starts a process for every message, so the node's state remembers what was logged.
@@ -107,25 +107,25 @@ def announce(rules: Rules, context: Context | None) -> None:
             return
         records.put_values(context.state, _ANNOUNCED, {"profile": rules.profile})
     log = logging.getLogger("flwr")
-    log.info("This node runs the profile %s. %s", rules.profile, " ".join(promise(rules)))
-    for words in weaker(rules).values():
+    log.info("This node runs the profile %s. %s", rules.profile, " ".join(promises_of(rules)))
+    for words in weaker_rules(rules).values():
         log.warning("The rules of this node are weaker than the profile %s. %s", rules.profile, words)
 
 
-def _stricter(name: str, own: Any, set_by: Any) -> bool:
+def _is_stricter(name: str, value: Any, set_by: Any) -> bool:
     if name == "allow":
-        return not comparing(own)
+        return not any_compares_rows(value)
     if name in ("share_names", "allow_noise", "allow_sparse_columns"):
-        return own is False
+        return value is False
     if name == "masked_only":
-        return own is True
-    if own is None:
+        return value is True
+    if value is None:
         return False
-    rises = name in _RISING and own > (set_by or 0)
-    return rises or (name in _FALLING and (set_by is None or own < set_by))
+    rises = name in _RISING and value > (set_by or 0)
+    return rises or (name in _FALLING and (set_by is None or value < set_by))
 
 
-def comparing(names: Any) -> bool:
+def any_compares_rows(names: Any) -> bool:
     """Return whether at least one of these algorithms compares rows."""
     listed = [names] if isinstance(names, str) else names
     return any(registry.STAGES[name].by_row for name in listed)

@@ -21,18 +21,18 @@ import numpy as np
 
 from flower_pca import registry
 from flower_pca.base import checks
-from flower_pca.base.errors import ConfigError, private
-from flower_pca.base.labels import clean
+from flower_pca.base.errors import ConfigError, marked_private
+from flower_pca.base.labels import clean_name
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.base.shown import brief, shown
-from flower_pca.clients.policy.profiles import LOT, chosen
+from flower_pca.clients.policy.profiles import LOT, rules_of_profile
 from flower_pca.dp.gaussian import noise_of
-from flower_pca.layers.noise import Floor
+from flower_pca.layers.noise import NoiseFloor
 from flower_pca.rows.covariates import SITE
 
 if TYPE_CHECKING:
-    from flower_pca.masking.identity import Identity
+    from flower_pca.masking.identity import NodeIdentity
 
 ANY: Final = "any"  # the value of split_columns that allows every scale, and runs over rows as well
 # The smallest valid value of each rule that is a whole number
@@ -70,7 +70,7 @@ _COVARIATES: Final = ("explain", "adjust", "keep")  # the settings of a run that
 _NEAR: Final = 0.8  # the similarity (by difflib) above which a name counts as a misspelling of another name
 
 
-def everything() -> tuple[str, ...]:
+def allowed_names() -> tuple[str, ...]:
     """Return all names that `allow` may contain.
 
     They are algorithms, trackers, extra stages such as monitoring, and standardize, which only scales columns.
@@ -83,7 +83,7 @@ def rules_of_simulation(config: Mapping[str, Any]) -> dict[str, Any]:
 
     They allow everything, because the user of a simulation has all rows anyway.
     """
-    free: dict[str, Any] = {"allow": everything(), "answers": "rows", "missing": "mean", "split_columns": "any"}
+    free: dict[str, Any] = {"allow": allowed_names(), "answers": "rows", "missing": "mean", "split_columns": "any"}
     free |= {name: str(config[name]) for name in _OF_RUNS if config.get(name)}
     named = ",".join(str(config[name]) for name in _COVARIATES if config.get(name))
     if named:
@@ -91,14 +91,14 @@ def rules_of_simulation(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**free, "noise_seed": int(config.get("seed", 0) or 0)}
 
 
-class WithoutRows(Set[str]):
+class RowFreeAlgorithms(Set[str]):
     """A set of the names of all algorithms that do not compare rows. A look-up imports only the requested algorithm."""
 
     def __contains__(self, name: object) -> bool:
-        return name in everything() and not registry.STAGES[str(name)].by_row
+        return name in allowed_names() and not registry.STAGES[str(name)].by_row
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name in everything() if name in self)
+        return (name for name in allowed_names() if name in self)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -251,7 +251,7 @@ class Rules:
     profile : str
         The named set of rules that these rules extend: "open", "masked" or "private" (see
         `flower_pca.clients.policy.profiles`). Pass it as a keyword, as in `PCAClient(data, profile="private")`, or to
-        `Rules.of`.
+        `Rules.with_changes`.
 
     Raises
     ------
@@ -313,8 +313,8 @@ class Rules:
     __repr__ = brief
 
     def __post_init__(self) -> None:
-        listed = everything()
-        for name in [] if self.allow is None else sorted(self.services):
+        listed = allowed_names()
+        for name in [] if self.allow is None else sorted(self.served_algorithms):
             if name not in listed:
                 known = ", ".join(listed)
                 raise ConfigError(
@@ -381,13 +381,13 @@ class Rules:
                 "share_names is false. Leave categorical out, or set share_names.",
                 setting="categorical",
             )
-        if self.counts_groups and self.trusted_keys is None:
+        if self.limits_groups and self.trusted_keys is None:
             raise ConfigError(
                 "max_groups and max_dropouts need trusted_keys. Without trusted_keys, a server can invent the nodes of "
                 "a group. Set trusted_keys to a file with the public keys of the other nodes."
             )
-        _ = self._constants
-        if self.floor is not None and not self.allow_noise:
+        _ = self._constants_for_gaps
+        if self.noise_floor is not None and not self.allow_noise:
             raise ConfigError(
                 "allow_noise is false, but min_noise, max_clip or max_epsilon requires noise. Leave allow_noise out, "
                 "or leave out the rules that require noise.",
@@ -407,19 +407,19 @@ class Rules:
         checks.number("max_delta", self.max_delta, least=1e-30, most=0.5)
 
     @classmethod
-    def of(cls, rules: Rules | None, given: Mapping[str, Any]) -> Rules:
+    def with_changes(cls, rules: Rules | None, changes: Mapping[str, Any]) -> Rules:
         """Return `rules`, or the default rules if it is None, after replacing the values of the rules in `given`."""
-        checks.parameters("A node", given, [f.name for f in fields(cls)])
+        checks.parameters("A node", changes, [f.name for f in fields(cls)])
         own = rules or cls()
-        if not given:
+        if not changes:
             return own  # A copy of the rules would have to read the key files again.
-        settings = {key: value for key, value in given.items() if key != "profile"}
-        name = given.get("profile", own.profile)
-        if "profile" in given:
+        settings = {key: value for key, value in changes.items() if key != "profile"}
+        name = changes.get("profile", own.profile)
+        if "profile" in changes:
             of_own = {f.name: getattr(own, f.name) for f in fields(cls) if f.init}
             # Rules that differ from their defaults count as given.
             changed = {key: value for key, value in of_own.items() if value != getattr(cls, key)}
-            settings = chosen(str(name), {**changed, **settings})
+            settings = rules_of_profile(str(name), {**changed, **settings})
         found = replace(own, **settings)
         if name:
             # The rules are frozen, and `replace` accepts only fields that are parameters of __init__.
@@ -453,10 +453,10 @@ class Rules:
         if "allow" in given:
             named = str(given["allow"]).split(",")
             given["allow"] = [name.strip() for name in named if name.strip()]
-        return cls.of(None, given)
+        return cls.with_changes(None, given)
 
     @property
-    def columns_of_words(self) -> tuple[str, ...]:
+    def text_columns(self) -> tuple[str, ...]:
         """The text columns whose levels the node may send."""
         if not self.categorical:
             return ()
@@ -470,18 +470,18 @@ class Rules:
         from flower_pca.names.levels import source_of
 
         given = self.covariates.split(",") if isinstance(self.covariates, str) else self.covariates
-        names = [clean(name) for name in given]
+        names = [clean_name(name) for name in given]
         return tuple(dict.fromkeys(source_of(name) or name for name in names if name and name != SITE))
 
     @property
-    def services(self) -> Set[str]:
+    def served_algorithms(self) -> Set[str]:
         """The names of the algorithms that the node serves."""
         if self.allow is None:
-            return WithoutRows()
+            return RowFreeAlgorithms()
         return frozenset([self.allow] if isinstance(self.allow, str) else self.allow)
 
     @cached_property
-    def _constants(self) -> float | dict[str, float] | None:
+    def _constants_for_gaps(self) -> float | dict[str, float] | None:
         """The constant for missing values, the constants by column name, or None without the rule gap_values."""
         given = self.gap_values
         if given is None:
@@ -504,12 +504,12 @@ class Rules:
             return numbers
         return dict(numbers)
 
-    def constants(self, names: Sequence[str] | None, d: int) -> Array | None:
+    def gap_constants(self, names: Sequence[str] | None, d: int) -> Array | None:
         """Return the constants for missing values of d columns, or None without the rule gap_values.
 
         The entry of a column without a constant is NaN.
         """
-        numbers = self._constants
+        numbers = self._constants_for_gaps
         if numbers is None:
             return None
         if isinstance(numbers, float):
@@ -518,24 +518,24 @@ class Rules:
         return np.array([numbers.get(name, np.nan) for name in columns])
 
     @cached_property
-    def floor(self) -> Floor | None:
+    def noise_floor(self) -> NoiseFloor | None:
         """The minimum noise and maximum clip that the node requires, or None if it also answers without noise."""
         if self.min_noise is None and self.max_clip is None and self.max_epsilon is None:
             return None
         least = self.min_noise
         if least is None and self.max_epsilon is not None:
             least = 0.0
-        return Floor(least, self.max_clip)
+        return NoiseFloor(least, self.max_clip)
 
     @property
-    def budget(self) -> float | None:
+    def total_budget(self) -> float | None:
         """The privacy budget for all answers together, as a sum of mu^2, or None for no limit."""
         if self.max_epsilon is None or self.max_delta is None:
             return None
         return noise_of(self.max_epsilon, self.max_delta) ** 2
 
     @property
-    def counts_groups(self) -> bool:
+    def limits_groups(self) -> bool:
         """Whether a rule limits the groups of nodes with which the node's answers are summed."""
         return self.max_groups is not None or self.max_dropouts is not None
 
@@ -545,7 +545,7 @@ class Rules:
 
         It is None if no rule limits groups.
         """
-        if not self.counts_groups:
+        if not self.limits_groups:
             return None
         return self.max_groups or 1, self.max_dropouts or 0
 
@@ -558,23 +558,23 @@ class Rules:
     def keeps_ledger(self) -> bool:
         """Whether a rule covers all runs, so that the node must record its answers."""
         lasting = (self.max_messages_ever, self.max_columns, self.max_epsilon)
-        return self.counts_groups or any(rule is not None for rule in lasting)
+        return self.limits_groups or any(rule is not None for rule in lasting)
 
     @property
-    def discreet(self) -> bool:
+    def hides_reasons(self) -> bool:
         """Whether the node's refusals must not report what was found in its rows."""
-        return self.masked_only or self.floor is not None
+        return self.masked_only or self.noise_floor is not None
 
     @cached_property
-    def identity(self) -> Identity | None:
+    def identity(self) -> NodeIdentity | None:
         """The node's signing key and the keys that it trusts, or None. The files are read once, at the first use."""
         if self.sign_key is None and self.trusted_keys is None:
             return None
         # The import is here because the module needs the package cryptography, which other clients do not need.
-        from flower_pca.masking.identity import Identity
+        from flower_pca.masking.identity import NodeIdentity
 
-        with private():
-            return Identity.load(self.sign_key, self.trusted_keys)
+        with marked_private():
+            return NodeIdentity.load(self.sign_key, self.trusted_keys)
 
 
 @lru_cache

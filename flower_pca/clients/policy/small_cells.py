@@ -11,7 +11,7 @@ have diabetes, and 59 of them take insulin, then the difference of the two colum
                           than `min_rows` rows.
     larger combinations   A combination of such columns with small whole coefficients, for example a + b - c,
                           is constant except in fewer than `min_rows` rows. The search does not find all
-                          combinations, and in tables with few rows it finds hardly any: see `_larger`.
+                          combinations, and in tables with few rows it finds hardly any: see `_larger_combinations`.
 
 All columns of the table are checked, whichever columns a run asks for. Otherwise, two runs could each use one
 column of a pair, and the difference of their answers would reveal the person. In a pair or a larger
@@ -74,7 +74,7 @@ _FEW_ROWS: Final = (
 _NEAR: Final = 1e-6  # the tolerance for rounding errors in whole coefficients
 
 
-def find(data: LocalData, rules: Rules, kept: Path | None = None) -> dict[str, str]:
+def revealing_columns(data: LocalData, rules: Rules, cache_path: Path | None = None) -> dict[str, str]:
     """Return the columns that no run may use, because they reveal fewer than min_rows rows and no rule allows them.
 
     Each column is mapped to the names in its combination, as text. If a column reveals few rows alone, this text is
@@ -96,8 +96,8 @@ def find(data: LocalData, rules: Rules, kept: Path | None = None) -> dict[str, s
 
     def look() -> dict[str, str]:
         names = labels.column_names(data.names, data.d)
-        found = {names[i]: names[i] for i in _rare(data, rules.min_rows) if names[i] not in allowed}
-        kinds = [_code_columns(data), _with_gaps(data) if rules.missing == "mean" else []]
+        found = {names[i]: names[i] for i in _rare_columns(data, rules.min_rows) if names[i] not in allowed}
+        kinds = [_code_columns(data), _columns_with_gaps(data) if rules.missing == "mean" else []]
         codes, gaps = ([i for i in kind if names[i] not in allowed | found.keys()] for kind in kinds)
         if data.names is not None:
             codes.sort(key=data.names.__getitem__)
@@ -109,21 +109,21 @@ def find(data: LocalData, rules: Rules, kept: Path | None = None) -> dict[str, s
         if 2 * len(places) > data.n:
             logging.getLogger("flwr").warning(_FEW_ROWS, len(places), data.n)
         words = [*(names[i] for i in codes), *(f"the missing values of {names[i]}" for i in gaps)]
-        for some in _combined(data, codes, gaps, rules.min_rows):
+        for some in _combinations(data, codes, gaps, rules.min_rows):
             found[names[places[some[-1]]]] = " with ".join(words[i] for i in some)
         return found
 
     def remembered() -> dict[str, str]:
-        if kept is None:
+        if cache_path is None:
             return look()
         about = [__version__, f"{data.fingerprint():x}", data.n, data.d, data.names, rules.min_rows, sorted(allowed)]
         key = hashlib.blake2b(json.dumps(about).encode(), digest_size=16).hexdigest()
-        return _kept(kept, key, look)
+        return _cached_result(cache_path, key, look)
 
-    return data.measured.once(("small cells", rules.min_rows, allowed), remembered)
+    return data.measured.cached(("small cells", rules.min_rows, allowed), remembered)
 
 
-def _kept(path: Path, key: str, look: Callable[[], dict[str, str]]) -> dict[str, str]:
+def _cached_result(path: Path, key: str, look: Callable[[], dict[str, str]]) -> dict[str, str]:
     """Return the result that the file has for this digest. If it has none, call `look` and store its result."""
     try:
         found = dict(files.read(path, _KIND, private=True)[0]["found"])
@@ -137,8 +137,8 @@ def _kept(path: Path, key: str, look: Callable[[], dict[str, str]]) -> dict[str,
     return dict(found[key])
 
 
-def check(
-    data: LocalData, wanted: LocalData, rules: Rules, kept: Path | None = None, *, barred: Collection[str] = ()
+def refuse_revealing(
+    data: LocalData, wanted: LocalData, rules: Rules, cache_path: Path | None = None, *, barred: Collection[str] = ()
 ) -> None:
     """Refuse a run that asks for columns that reveal fewer than min_rows rows. Only the node's log names them.
 
@@ -151,15 +151,15 @@ def check(
     rules : Rules
         The node's rules.
     kept : path or None, default=None
-        See `find`.
+        See `revealing_columns`.
     barred : collection of str, default=()
         The columns that revealed few rows in an earlier version of the rows, to which people have been added since.
     """
     allowed = _allowed_columns(rules)
-    found = {name: name for name in barred if name not in allowed} | find(data, rules, kept)
+    found = {name: name for name in barred if name not in allowed} | revealing_columns(data, rules, cache_path)
     if not {*(wanted.names or ())} <= {*(data.names or ())}:
         # The run asks for columns that the node's table does not have, such as levels that occur only at other nodes.
-        found = found | find(wanted, rules, kept)
+        found = found | revealing_columns(wanted, rules, cache_path)
     names = labels.column_names(wanted.names, wanted.d)
     if refused := [name for name in names if name in found]:
         logging.getLogger("flwr").warning(
@@ -185,17 +185,17 @@ def _allowed_columns(rules: Rules) -> Collection[str]:
     return ()
 
 
-def _columns(data: LocalData, places: list[int]) -> Array:
+def _columns_at(data: LocalData, positions: list[int]) -> Array:
     """Return the columns at these positions, for all rows."""
     # The rows are read block by block, because they may be memory-mapped and a full copy may not fit in memory.
-    return np.concatenate([block[:, places] for block in data.blocks()])
+    return np.concatenate([block[:, positions] for block in data.blocks()])
 
 
-def _rare(data: LocalData, least: int) -> list[int]:
+def _rare_columns(data: LocalData, least: int) -> list[int]:
     """Return the positions of the columns that each reveal fewer than `least` rows."""
     found = []
     for start in range(0, data.d, _CHUNK):
-        part = _columns(data, [*range(start, min(start + _CHUNK, data.d))])
+        part = _columns_at(data, [*range(start, min(start + _CHUNK, data.d))])
         found += [start + j for j, column in enumerate(part.T) if _reveals_few(column, least)]
     return found
 
@@ -218,7 +218,7 @@ def _code_columns(data: LocalData) -> list[int]:
     """Return the positions of the columns with 2 to `CODES` different values."""
     found = []
     for start in range(0, data.d, _CHUNK):
-        part = _columns(data, [*range(start, min(start + _CHUNK, data.d))])
+        part = _columns_at(data, [*range(start, min(start + _CHUNK, data.d))])
         for j, column in enumerate(part.T):
             if len(np.unique(column[:_SAMPLE])) <= CODES and 1 < len(np.unique(column)) <= CODES:
                 found.append(start + j)
@@ -230,7 +230,7 @@ def has_few_gaps(data: LocalData, least: int) -> bool:
 
     If the server chooses what replaces missing values, it learns the sum of these rows.
     """
-    gaps = data.n - np.asarray(data.observed().seen)
+    gaps = data.n - np.asarray(data.observed_moments().value_counts)
     return bool(np.any((gaps > 0) & (gaps < least)))
 
 
@@ -240,38 +240,38 @@ def has_gaps_in_codes(*tables: LocalData) -> bool:
     The node replaces missing values by its own mean, which changes when rows are added. If a column has the same
     value in all added rows except one, and this one row has no value, the difference of the versions reveals this row.
     """
-    gaps = sorted({place for data in tables for place in _with_gaps(data)})
+    gaps = sorted({place for data in tables for place in _columns_with_gaps(data)})
     for data in tables:
-        for column in _columns(data, gaps).T:
+        for column in _columns_at(data, gaps).T:
             if 0 < len(np.unique(column[~np.isnan(column)])) <= CODES:
                 return True
     return False
 
 
-def _with_gaps(data: LocalData) -> list[int]:
+def _columns_with_gaps(data: LocalData) -> list[int]:
     """Return the positions of the columns with missing values."""
     if not data.missing:
         return []
-    seen = np.broadcast_to(np.asarray(data.observed().seen), data.d)
+    seen = np.broadcast_to(np.asarray(data.observed_moments().value_counts), data.d)
     return np.flatnonzero(seen < data.n).tolist()
 
 
-def _combined(data: LocalData, places: list[int], gaps: list[int], least: int) -> Iterator[tuple[int, ...]]:
+def _combinations(data: LocalData, positions: list[int], gaps: list[int], least: int) -> Iterator[tuple[int, ...]]:
     """Yield combinations of columns that have the same value in all but fewer than `least` rows.
 
     The positions in a combination count `places` first, and then the missing values of the columns in `gaps`.
     """
-    if len(places) + len(gaps) < 2:
+    if len(positions) + len(gaps) < 2:
         return
-    codes = _columns(data, places).astype(np.float64)
+    codes = _columns_at(data, positions).astype(np.float64)
     # All missing values of a column get the same replacement, the column's mean.
     there = np.isnan(codes)
     codes[there] = np.broadcast_to(np.nanmean(codes, axis=0), codes.shape)[there]
-    codes = np.column_stack([codes, np.isnan(_columns(data, gaps))])
+    codes = np.column_stack([codes, np.isnan(_columns_at(data, gaps))])
     last: set[int] = set()
     left = [*range(codes.shape[1])]
     missing = np.column_stack([there, np.zeros((len(codes), len(gaps)), dtype=bool)])
-    more: list[tuple[int, ...]] = [*_pairs(codes, least, missing)]
+    more: list[tuple[int, ...]] = [*_collinear_pairs(codes, least, missing)]
     # After the last column of each combination is removed, the remaining columns may still contain a combination, so
     # the search is repeated.
     while True:
@@ -280,12 +280,12 @@ def _combined(data: LocalData, places: list[int], gaps: list[int], least: int) -
                 last.add(some[-1])
                 yield some
         left = [i for i in left if i not in last]
-        more = [tuple(left[i] for i in some) for some in _larger(codes[:, left], least)]
+        more = [tuple(left[i] for i in some) for some in _larger_combinations(codes[:, left], least)]
         if not more:
             return
 
 
-def _pairs(codes: Array, least: int, missing: Array | None = None) -> Iterator[tuple[int, int]]:
+def _collinear_pairs(codes: Array, least: int, missing: Array | None = None) -> Iterator[tuple[int, int]]:
     """Yield pairs of columns whose values lie on a line in all but fewer than `least` rows.
 
     Rows in which both values are missing do not count, because their replacements lie near the line, or on the line if
@@ -297,7 +297,7 @@ def _pairs(codes: Array, least: int, missing: Array | None = None) -> Iterator[t
         both = slice(None) if missing is None else ~(missing[:, i] & missing[:, j])
         cells, counts = np.unique((a * len(others) + b)[both], return_counts=True)
         points = np.column_stack([first[cells // len(others)], others[cells % len(others)]])
-        if _off_a_line(points, counts, least):
+        if _has_few_off_a_line(points, counts, least):
             yield i, j
 
 
@@ -319,7 +319,7 @@ def _may_lie_on_lines(inverse: list[tuple[Array, Array]], least: int) -> Array:
     return near
 
 
-def _off_a_line(points: Array, counts: Array, least: int) -> bool:
+def _has_few_off_a_line(points: Array, counts: Array, least: int) -> bool:
     """Return whether at least one row, but fewer than `least` rows, lies off a line through two of the points.
 
     `points` are the different pairs of values, and `counts` are their numbers of rows.
@@ -341,7 +341,7 @@ def _off_a_line(points: Array, counts: Array, least: int) -> bool:
     return False
 
 
-def _larger(codes: Array, least: int) -> list[tuple[int, ...]]:
+def _larger_combinations(codes: Array, least: int) -> list[tuple[int, ...]]:
     """Return combinations of columns that are constant in all but fewer than `least` rows.
 
     Such a combination minus its constant is a vector in the span of the columns and 1. The entries of this vector are
@@ -373,14 +373,14 @@ def _larger(codes: Array, least: int) -> list[tuple[int, ...]]:
             _, size, V = np.linalg.svd(Q[few], full_matrices=False)
             u = V[0]
             if size[0] > 1.0 - _EXACT:
-                used = _small_whole(solve_triangular(R, u), columns)
+                used = _if_small_coefficients(solve_triangular(R, u), columns)
                 if len(used) > 1:
                     found.add(used)
                 break
     return sorted(found)
 
 
-def _small_whole(z: Array, columns: Array) -> tuple[int, ...]:
+def _if_small_coefficients(z: Array, columns: Array) -> tuple[int, ...]:
     """Return a combination's columns if its coefficients are proportional to small whole numbers, else an empty tuple.
 
     The coefficient of the constant, at position 0, may have any value. The number of columns is not limited, because

@@ -29,7 +29,7 @@ _LOOKED: Final = "flower_pca.elsewhere"
 _MOST: Final = 200  # the maximum number of folders that are checked
 
 
-def warn(path: Path, data: LocalData, context: Context) -> None:
+def warn_of_other_ledgers(path: Path, data: LocalData, context: Context) -> None:
     """Warn in the node's log, once per run, if ledgers in other folders also cover this node's rows."""
     if records.values_in(context.state, _LOOKED):
         return
@@ -49,26 +49,26 @@ def ledgers_elsewhere(folder: Path, data: LocalData) -> list[Path]:
     Also add `folder` to the user's list of known folders.
     """
     found = []
-    for other in _others(folder.absolute()):
+    for other in _other_folders(folder.absolute()):
         for path in sorted(other.glob(folders.LEDGER.format("*"))):
             # A ledger that is damaged, or that this user may not read, is skipped.
             with contextlib.suppress(OSError, FlowerPCAError):
-                if marks.known_in(other, data, ledger.marks_in(path)):
+                if marks.is_known_in(other, data, ledger.marks_in(path)):
                     found.append(path)
     return found
 
 
-def _others(folder: Path) -> Iterator[Path]:
+def _other_folders(folder: Path) -> Iterator[Path]:
     """Yield the other folders in the list, after adding this folder to the list."""
     # If the user has no home, or cannot write there, there is no list.
     with contextlib.suppress(OSError, RuntimeError, UnicodeDecodeError, FlowerPCAError):
         path = Path.home() / folders.HOME / _LIST
-        with folders.lock(path):
+        with folders.lock_file(path):
             listed: list[str] = []
             if path.exists():
                 with open(path, encoding="utf-8", opener=files.opener) as file:
                     listed = file.read().splitlines()
             if str(folder) not in listed and len(listed) < _MOST:
-                with files.replacing(path, private=True) as stream:
+                with files.replacing_file(path, private=True) as stream:
                     stream.write("".join(f"{line}\n" for line in [*listed, str(folder)]).encode())
         yield from (Path(line) for line in listed[:_MOST] if line and Path(line) != folder and Path(line).is_dir())

@@ -32,7 +32,7 @@ USUAL: Final = tuple(kind for kind in HOLDS if kind not in ("ledger", "record"))
 
 
 @dataclass(frozen=True)
-class Item:
+class StoredFile:
     """A file that a node keeps, or a folder of files.
 
     Attributes
@@ -57,7 +57,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Shelf:
+class NodeFiles:
     """The folders in which a node keeps its files.
 
     Attributes
@@ -74,16 +74,16 @@ class Shelf:
     @property
     def data(self) -> str:
         """The name of the node's data in its file names."""
-        return folders.data_of(self.rules.data_name, self.partition)
+        return folders.data_name_of(self.rules.data_name, self.partition)
 
     @property
     def ledger(self) -> Path:
         """The path of the node's ledger."""
         return folders.ledger_file(self.rules.memory_dir, self.data)
 
-    def items(self, kinds: Sequence[str] = USUAL) -> list[Item]:
+    def items(self, kinds: Sequence[str] = USUAL) -> list[StoredFile]:
         """Return the existing files of these kinds."""
-        return [Item(kind, path) for kind in kinds for path in self._paths(kind)]
+        return [StoredFile(kind, path) for kind in kinds for path in self._paths(kind)]
 
     def erase(self, kinds: Sequence[str] = USUAL) -> None:
         """Erase all files of these kinds, unless a run is using one of them.
@@ -98,7 +98,7 @@ class Shelf:
             # The ledger is locked as well, because a node holds its lock while it reads its rows.
             for path in {self.ledger, *(item.path for item in items)}:
                 if path.is_file():
-                    _lock(locks, path)
+                    _lock_file(locks, path)
             # The ledger is changed before the rows are erased, because a ledger whose rows are missing is an error.
             if "rows" in kinds and "ledger" not in kinds and self.ledger.exists():
                 ledger.reopen(self.ledger)
@@ -121,7 +121,7 @@ class Shelf:
             "local": (rules.output_dir, owns),
             "rows": (rows.parent, [rows.name]),
             "ledger": (self.ledger.parent, [self.ledger.name]),
-            "record": (record.folder_of(rules), [record.pattern(self.data)]),
+            "record": (record.folder_of(rules), [record.file_pattern(self.data)]),
         }
         folder, patterns = places[kind]
         if folder is not None:
@@ -129,7 +129,7 @@ class Shelf:
                 yield from sorted(Path(folder).expanduser().glob(pattern))
 
 
-def _lock(locks: ExitStack, path: Path) -> None:
+def _lock_file(locks: ExitStack, path: Path) -> None:
     """Lock a file, or raise ConfigError if a process of the node has locked it."""
     try:
         locks.enter_context(files.lock(path, wait=False))

@@ -3,7 +3,7 @@
 Only the node's user can read the files. They are locked while they are read and written, so that two
 processes of one node can neither answer from the same secrets nor spend the same budget twice.
 
-`Memory` is what a client keeps between the rounds of a run. It is stored in Flower's context or in a file of
+`RunMemory` is what a client keeps between the rounds of a run. It is stored in Flower's context or in a file of
 the node.
 
 Each run has its own memory, so that simultaneous runs at one node do not affect each other. Flower gives each
@@ -25,7 +25,7 @@ from typing import Any, Final
 from flwr.app import Context
 
 from flower_pca.base import files
-from flower_pca.base.errors import ConfigError, DataError, private
+from flower_pca.base.errors import ConfigError, DataError, marked_private
 from flower_pca.base.shown import brief
 from flower_pca.core.stage import Arrays
 from flower_pca.wire import records
@@ -51,7 +51,7 @@ OWN: Final = "flower_pca-local-{}.npz"
 
 def ledger_file(folder: str | os.PathLike[str] | None, data: str) -> Path:
     """Return the path of the ledger for this data. Without a folder, the ledger is in the user's home."""
-    return _place(folder, LEDGER, data)
+    return _file_path(folder, LEDGER, data)
 
 
 def ledgers_beside(path: Path) -> list[Path]:
@@ -61,7 +61,7 @@ def ledgers_beside(path: Path) -> list[Path]:
 
 def rows_file(folder: str | os.PathLike[str] | None, data: str) -> Path:
     """Return the path of the released rows. It is in the same folder as their ledger."""
-    return _place(folder, ROWS, data)
+    return _file_path(folder, ROWS, data)
 
 
 def rows_beside(ledger: Path) -> Path:
@@ -80,20 +80,20 @@ def ledger_of(rows: Path) -> Path:
 
 def fixed_file(folder: str | os.PathLike[str], key: int) -> Path:
     """Return the path of the statistics of the node's rows."""
-    return _place(folder, FIXED, key)
+    return _file_path(folder, FIXED, key)
 
 
 def cells_file(folder: str | os.PathLike[str], key: int) -> Path:
     """Return the path of the file that lists the columns that reveal few people."""
-    return _place(folder, CELLS, key)
+    return _file_path(folder, CELLS, key)
 
 
-def began_file(folder: str | os.PathLike[str], key: int) -> Path:
+def rows_at_start_file(folder: str | os.PathLike[str], key: int) -> Path:
     """Return the path of the file that stores a digest of the rows at the start of each run."""
-    return _place(folder, BEGAN, key)
+    return _file_path(folder, BEGAN, key)
 
 
-def began(path: Path) -> dict[str, str]:
+def rows_at_start(path: Path) -> dict[str, str]:
     """Return the digests of the rows at the start of runs, by digests of the runs' names."""
     try:
         return {str(run): str(mark) for run, mark in files.read(path, _BEGAN, private=True)[0]["runs"].items()}
@@ -101,30 +101,30 @@ def began(path: Path) -> dict[str, str]:
         return {}  # If the file is missing or damaged, it counts as empty.
 
 
-def note_began(path: Path, runs: dict[str, str]) -> None:
+def save_rows_at_start(path: Path, runs: dict[str, str]) -> None:
     """Save the digests of the rows at the start of runs."""
-    with lock(path):
+    with lock_file(path):
         files.write(path, _BEGAN, {"runs": runs}, {}, private=True)
 
 
 def local_file(folder: str | os.PathLike[str], key: int) -> Path:
     """Return the path of the node's own result."""
-    return _place(folder, OWN, key)
+    return _file_path(folder, OWN, key)
 
 
-def own_place(path: Path, algorithm: str) -> Path:
+def free_result_path(path: Path, algorithm: str) -> Path:
     """Return `path`, or a path with the algorithm's name if `path` contains the result of another algorithm."""
-    if not path.exists() or _header_of_own(path).get("algorithm") == algorithm:
+    if not path.exists() or _header_of_result(path).get("algorithm") == algorithm:
         return path
     return path.with_name(f"{path.stem}-{algorithm}{path.suffix}")
 
 
-def is_of_run(place: Path, run: Any) -> bool:
+def is_result_of_run(path: Path, run: Any) -> bool:
     """Return whether the saved result is from this run."""
-    return place.exists() and bool(_header_of_own(place).get("run") == run)
+    return path.exists() and bool(_header_of_result(path).get("run") == run)
 
 
-def _header_of_own(path: Path) -> Mapping[str, Any]:
+def _header_of_result(path: Path) -> Mapping[str, Any]:
     try:
         return files.read(path, "own result", private=True)[0]
     except DataError:
@@ -143,7 +143,7 @@ def partition_of(context: Context | None) -> int | None:
     return int(context.node_config["partition-id"])
 
 
-def data_of(name: str | None, partition: int | None) -> str:
+def data_name_of(name: str | None, partition: int | None) -> str:
     """Return the name of a node's data for files that cover all runs. The server cannot influence this name.
 
     The result contains `name`, which the operator has given, or else the partition-id. The node id is not used,
@@ -162,7 +162,7 @@ def is_named(ledger: Path) -> bool:
     return ledger.name.startswith(LEDGER.format("data-").removesuffix(".npz"))
 
 
-def folder_of(path: Path) -> None:
+def make_folder_of(path: Path) -> None:
     """Make the folder of a file if it does not exist. Only its owner has access to a new folder.
 
     Raises
@@ -173,14 +173,14 @@ def folder_of(path: Path) -> None:
     try:
         files.make_folder(path.parent)
     except OSError as error:
-        with private():
+        with marked_private():
             raise ConfigError(
                 f"This node cannot make the folder {path.parent} for its files ({error.strerror}). Name another "
                 "folder, or give the user of this process permission to make this one."
             ) from error
     # If every user may write to the folder, any of them could move the ledger away.
-    if files.free_for_all(path.parent):
-        with private():
+    if files.is_writable_by_all(path.parent):
+        with marked_private():
             raise ConfigError(
                 f"Every user may write to {path.parent}, so a node cannot safely keep its files there. Name a new "
                 "folder inside it, which the node then makes for its owner only."
@@ -188,25 +188,25 @@ def folder_of(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def lock(path: Path) -> Iterator[None]:
+def lock_file(path: Path) -> Iterator[None]:
     """Lock a file against other processes within the `with` block."""
     if files.fcntl is None:
         raise ConfigError(
             f"This system ({os.name}) cannot lock files, but a node must lock the files in its folders. Leave out "
             "memory_dir, output_dir and all rules that need a ledger, or run the node on another system."
         )
-    folder_of(path)
+    make_folder_of(path)
     with files.lock(path):
         yield
 
 
-def remove(path: Path) -> None:
+def remove_file(path: Path) -> None:
     """Remove a file and its lock, unless a process of the node is using it."""
     with contextlib.suppress(ConfigError, DataError, OSError), files.lock(path, wait=False):
         path.unlink()
 
 
-def _place(folder: str | os.PathLike[str] | None, name: str, *keys: object) -> Path:
+def _file_path(folder: str | os.PathLike[str] | None, name: str, *keys: object) -> Path:
     """Return the path of a file in the node's folder, or in its user's home if there is no folder."""
     if folder is None:
         folder = Path.home() / HOME
@@ -220,7 +220,7 @@ MOST_RUNS: Final = 16  # the maximum number of runs whose memory a node keeps in
 
 
 @dataclass(frozen=True)
-class Memory:
+class RunMemory:
     """The memory of a client before and after the newest message of a run.
 
     Both are kept, so that the client gives the same answer if the server repeats the message after a restart.
@@ -233,13 +233,13 @@ class Memory:
 
     __repr__ = brief
 
-    def at(self, run: str, number: int) -> Arrays:
+    def before_message(self, run: str, number: int) -> Arrays:
         """Return the client's memory before message `number` of `run`, or an empty dict if it is not known."""
         if run != self.run or number < self.number:
             return {}
         return dict((self.before if number == self.number else self.after) or {})
 
-    def newest(self, run: str) -> Arrays:
+    def newest_of(self, run: str) -> Arrays:
         """Return the newest memory of a run, or an empty dict if this is the memory of another run."""
         if run == self.run:
             return dict(self.after or {})
@@ -258,7 +258,7 @@ class Memory:
         }
 
     @classmethod
-    def of(cls, run: str, number: int, arrays: Arrays) -> Memory:
+    def from_header(cls, run: str, number: int, arrays: Arrays) -> RunMemory:
         """Return the memory of a run, from the values that `to_header` and `to_arrays` have returned."""
         parts: dict[str, Arrays] = {part: {} for part in _PARTS}
         for name, array in arrays.items():
@@ -273,19 +273,19 @@ class StateStore:
     def __init__(self, state: records.Content) -> None:
         self._state = state
 
-    def alone(self, run: str) -> AbstractContextManager[None]:
+    def locked(self, run: str) -> AbstractContextManager[None]:
         """Return a context manager that locks nothing, because Flower gives a node one message of a run at a time."""
         return nullcontext()
 
-    def load(self, run: str) -> Memory:
+    def load(self, run: str) -> RunMemory:
         """Return the newest memory, or an empty one if there is none."""
         header = records.values_in(self._state, _HEADER)
         arrays = records.named_in(self._state, _ARRAYS)
         if not header or arrays is None:
-            return Memory()
-        return Memory.of(str(header["run"]), int(header["number"]), arrays)
+            return RunMemory()
+        return RunMemory.from_header(str(header["run"]), int(header["number"]), arrays)
 
-    def save(self, memory: Memory) -> None:
+    def save(self, memory: RunMemory) -> None:
         """Replace the memory."""
         records.put_named(self._state, _ARRAYS, memory.to_arrays())
         records.put_values(self._state, _HEADER, memory.to_header())
@@ -308,27 +308,27 @@ class FileStore:
     def file(self, run: str) -> Path:
         """Return the path of a run's memory. The path contains a digest of the run's name, which the server chooses."""
         digest = hashlib.blake2s(run.encode(), digest_size=8).hexdigest()
-        return _place(self._folder, MEMORY, self._node, digest)
+        return _file_path(self._folder, MEMORY, self._node, digest)
 
-    def alone(self, run: str) -> AbstractContextManager[None]:
+    def locked(self, run: str) -> AbstractContextManager[None]:
         """Return a context manager that locks this run's memory against other processes of the node."""
-        return lock(self.file(run))
+        return lock_file(self.file(run))
 
-    def load(self, run: str) -> Memory:
+    def load(self, run: str) -> RunMemory:
         """Return the memory of a run, or an empty one if there is no valid file."""
         try:
             header, arrays = files.read(self.file(run), "memory", private=True)
-            return Memory.of(header["run"], header["number"], arrays)
+            return RunMemory.from_header(header["run"], header["number"], arrays)
         # Lost memory is no error, unlike a lost ledger: the node reports the loss, and the run can continue.
         except (FileNotFoundError, KeyError, ValueError):
-            return Memory()
+            return RunMemory()
 
-    def save(self, memory: Memory) -> None:
+    def save(self, memory: RunMemory) -> None:
         """Replace the run's file. The files of the oldest runs are removed if there are too many."""
         path = self.file(memory.run)
         fresh = not path.exists()
         files.write(path, "memory", memory.to_header(), memory.to_arrays(), private=True)
-        ages = self._ages()
+        ages = self._times_written()
         age = ages.pop(path, 0)
         newest = max(ages.values(), default=0)
         # If the clock was set back, the file of the current run gets the latest time of all files, so that it is not
@@ -338,9 +338,9 @@ class FileStore:
         if fresh:
             # `ages` does not contain the current run's file, so only MOST_RUNS - 1 other files may remain.
             for oldest in sorted(ages, key=ages.__getitem__, reverse=True)[MOST_RUNS - 1 :]:
-                remove(oldest)
+                remove_file(oldest)
 
-    def _ages(self) -> dict[Path, int]:
+    def _times_written(self) -> dict[Path, int]:
         """Return the time when the file of each run was written, in nanoseconds of the machine's clock."""
         ages: dict[Path, int] = {}
         for path in self._folder.glob(MEMORY.format(self._node, "*")):

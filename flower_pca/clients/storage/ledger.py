@@ -34,7 +34,7 @@ from flower_pca.core.kinds import Message
 from flower_pca.core.stage import Arrays
 from flower_pca.layers import NOISE, noise
 from flower_pca.masking import messages
-from flower_pca.masking.messages import Admit, Demands
+from flower_pca.masking.messages import AdmitsGroup, SumConditions
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 
@@ -43,7 +43,7 @@ _KIND: Final = "ledger of a node"
 
 
 @dataclass
-class Group:
+class SummedGroup:
     """A group of other nodes with which the rows were summed under masks.
 
     Attributes
@@ -94,13 +94,13 @@ class Ledger:
     marks : list of list of int
         The marks by which the node recognizes its tables: see `storage.marks`.
     left : list of str
-        The names of the keys of nodes that have left for good, in hex: see `leave`.
+        The names of the keys of nodes that have left for good, in hex: see `record_departure`.
     """
 
     answered: int = 0
     spent: float = 0.0
     beyond: int = 0
-    groups: list[Group] = field(default_factory=list)
+    groups: list[SummedGroup] = field(default_factory=list)
     columns: int = 0
     versions: int = 0
     reopened: bool = False
@@ -109,7 +109,7 @@ class Ledger:
     marks: list[list[int]] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
 
-    def packed(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return the ledger's values in a form that JSON can store."""
         groups = [[sorted(group.peers), sorted(group.missing), group.epoch] for group in self.groups]
         return {
@@ -120,7 +120,7 @@ class Ledger:
             "left": list(self.left),
         }
 
-    def admit(self, present: frozenset[bytes], *, most: tuple[int, int] | None, lots: bool = False) -> None:
+    def admit(self, present: frozenset[bytes], *, most: tuple[int, int] | None, allowed_lots: bool = False) -> None:
         """Record a sum with these nodes: in a group that contains them, or in a new group if the limits allow one.
 
         Parameters
@@ -157,7 +157,7 @@ class Ledger:
         fits = [i for i, g in enumerate(self.groups) if here <= g.peers and len(g.absentees(here) - gone) <= losses]
         if fits:
             found = min(fits, key=lambda i: len(self.groups[i].peers - here))
-            self._require_lot(lots, self.groups[found])
+            self._require_allowed_lot(allowed_lots, self.groups[found])
             self.groups[found].missing = self.groups[found].absentees(here) - gone
             self.groups[found].epoch = self.epoch
             return
@@ -169,11 +169,11 @@ class Ledger:
                 "member, reveals answers of the nodes that are in only one of two sums. Start the run with the same "
                 "nodes as before, or ask the node's operator to raise max-groups."
             )
-        self._require_lot(lots, None)
-        self.groups.append(Group(here, epoch=self.epoch))
+        self._require_allowed_lot(allowed_lots, None)
+        self.groups.append(SummedGroup(here, epoch=self.epoch))
 
-    def _require_lot(self, lots: bool, own: Group | None) -> None:
-        if lots and any(group.epoch == self.epoch for group in self.groups if group is not own):
+    def _require_allowed_lot(self, allowed_lots: bool, peers: SummedGroup | None) -> None:
+        if allowed_lots and any(group.epoch == self.epoch for group in self.groups if group is not peers):
             raise RefusalError(
                 "This node has already taken part in sums with other nodes, and nobody has been added to its rows "
                 "since. The difference of two sums over the same rows would reveal the answers of the nodes that are "
@@ -185,28 +185,28 @@ class Ledger:
 @contextlib.contextmanager
 def open_ledger(path: Path) -> Iterator[Ledger]:
     """Lock the ledger in a file and yield it. At the end, write it if it has changed and no error has occurred."""
-    with folders.lock(path):
+    with folders.lock_file(path):
         if not path.exists():
             _require_ledgers(path.parent)
         ledger = read(path)
-        before = ledger.packed()
+        before = ledger.to_json()
         yield ledger
         # An unchanged ledger is not written, because masked sums open the ledger twice for each message, and frequent
         # writing wears out memory cards.
-        if ledger.packed() != before or not path.exists():
+        if ledger.to_json() != before or not path.exists():
             write(path, ledger)
 
 
-def same_rows(path: Path, data: LocalData) -> list[Path]:
+def ledgers_of_same_rows(path: Path, data: LocalData) -> list[Path]:
     """Return the other ledgers of these rows, or of their file, in the folder. Also add the rows' marks to `path`."""
     _require_key(path.parent)
     with open_ledger(path) as ledger:
         mine = marks.marks_of(data, path.parent, ledger.marks)
-        ledger.marks = marks.added(mine, ledger.marks)
+        ledger.marks = marks.with_table(mine, ledger.marks)
         every = list(ledger.marks)
     others = folders.ledgers_beside(path)
     known = ((other, read(other).marks) for other in others if other != path)
-    return [other for other, theirs in known if any(marks.common(a, b) for a in every for b in theirs)]
+    return [other for other, theirs in known if any(marks.have_common_rows(a, b) for a in every for b in theirs)]
 
 
 def _require_ledgers(folder: Path) -> None:
@@ -242,12 +242,12 @@ def marks_in(path: Path) -> list[list[int]]:
     return read(path).marks
 
 
-def summed_with(path: Path, name: str) -> bool:
+def has_summed_with(path: Path, name: str) -> bool:
     """Return whether the node has taken part in a sum with the node whose key has this name."""
     return any(name in group.peers for group in read(path).groups)
 
 
-def leave(path: Path, name: str) -> None:
+def record_departure(path: Path, name: str) -> None:
     """Record that the node whose key has this name has left for good. Groups with this node continue without it."""
     with open_ledger(path) as ledger:
         if name not in ledger.left:
@@ -263,7 +263,7 @@ def reopen(path: Path) -> None:
 
 def write(path: Path, ledger: Ledger) -> None:
     """Write a ledger to its file, which the caller has locked."""
-    files.write(path, _KIND, ledger.packed(), {}, private=True)
+    files.write(path, _KIND, ledger.to_json(), {}, private=True)
 
 
 def read(path: Path) -> Ledger:
@@ -271,7 +271,7 @@ def read(path: Path) -> Ledger:
     try:
         header, _ = files.read(path, _KIND, private=True)
         listed = header["groups"]
-        groups = [Group(frozenset(peers), frozenset(missing), int(epoch)) for peers, missing, epoch in listed]
+        groups = [SummedGroup(frozenset(peers), frozenset(missing), int(epoch)) for peers, missing, epoch in listed]
         return Ledger(
             answered=int(header["answered"]),
             spent=float(header["spent"]),
@@ -308,7 +308,7 @@ class Account:
 
     def __init__(self, rules: Rules, *, context: Context | None = None) -> None:
         self._rules = rules
-        data = folders.data_of(rules.data_name, folders.partition_of(context))
+        data = folders.data_name_of(rules.data_name, folders.partition_of(context))
         self._path = folders.ledger_file(rules.memory_dir, data)
         # The node counts its answers in its own ledger and in all ledgers of the same rows.
         self._paths = [self._path]
@@ -319,17 +319,17 @@ class Account:
         """The path of the node's own ledger."""
         return self._path
 
-    def count(self) -> None:
+    def count_message(self) -> None:
         """Count a message over all runs, if a rule limits their number. Refused messages count, too."""
         if self._rules.max_messages_ever is not None:
-            with self._open() as ledgers:
-                self._count(ledgers)
+            with self._open_ledgers() as ledgers:
+                self._count_message_in(ledgers)
 
-    def know(self, data: LocalData | Stream) -> None:
+    def find_ledgers(self, data: LocalData | Stream) -> None:
         """Find all ledgers of this node's rows in the folder, so that the node counts in each of them."""
         if self._known or not self._rules.keeps_ledger or isinstance(data, Stream):
             return
-        others = same_rows(self._path, data)
+        others = ledgers_of_same_rows(self._path, data)
         self._known = True
         named = [path for path in (self._path, *others) if folders.is_named(path)]
         if others and named:
@@ -344,16 +344,16 @@ class Account:
         unnamed = [path for path in others if path not in named]
         self._paths = sorted([self._path, *unnamed])
         if unnamed and self._rules.max_messages_ever is not None:
-            with self._open(unnamed) as ledgers:
-                self._count(ledgers)
+            with self._open_ledgers(unnamed) as ledgers:
+                self._count_message_in(ledgers)
 
     @contextlib.contextmanager
-    def _open(self, paths: list[Path] | None = None) -> Iterator[list[Ledger]]:
+    def _open_ledgers(self, paths: list[Path] | None = None) -> Iterator[list[Ledger]]:
         """Open and lock the ledgers in which this node counts its answers, in the order of their names."""
         with contextlib.ExitStack() as stack:
             yield [stack.enter_context(open_ledger(path)) for path in paths or self._paths]
 
-    def _count(self, ledgers: list[Ledger]) -> None:
+    def _count_message_in(self, ledgers: list[Ledger]) -> None:
         most = self._rules.max_messages_ever
         assert most is not None
         for ledger in ledgers:
@@ -364,18 +364,18 @@ class Account:
                 )
             ledger.answered += 1
 
-    def demands(self, request: wire.Request) -> Demands:
+    def demands(self, request: wire.ServerRequest) -> SumConditions:
         """Return the conditions under which the node takes part in a masked sum."""
         rules = self._rules
         named = rules.trusted_keys is not None
-        admits: Admit | None = None
+        admits: AdmitsGroup | None = None
 
         def admit(present: frozenset[bytes], /, *, reveals: bool) -> None:
-            with self._open() as ledgers:
+            with self._open_ledgers() as ledgers:
                 for ledger in ledgers:
                     # As long as the server cannot learn the sum, the check uses a copy, so that nothing is recorded.
                     found = ledger if reveals else copy.deepcopy(ledger)
-                    found.admit(present, most=rules.group_limits, lots=rules.min_change is not None)
+                    found.admit(present, most=rules.group_limits, allowed_lots=rules.min_change is not None)
 
         if named and rules.keeps_ledger:
             # Groups are checked only with trusted keys. Otherwise, a server could invent the peers of a group.
@@ -383,7 +383,7 @@ class Account:
         # A node with a privacy budget does not tell its peers which columns have values, because this may depend on a
         # single row.
         blind = rules.max_epsilon is not None
-        return Demands(
+        return SumConditions(
             rules.identity,
             rules.min_peers,
             rules.max_colluders,
@@ -394,14 +394,14 @@ class Account:
             measured=rules.masked_only and not blind,
         )
 
-    def lose(self) -> None:
+    def count_lost_sum(self) -> None:
         """Count a masked sum without this node's answer, because a missing answer reveals something about this node."""
-        if self._rules.counts_groups:
-            with self._open() as ledgers:
+        if self._rules.limits_groups:
+            with self._open_ledgers() as ledgers:
                 for ledger in ledgers:
                     ledger.beyond += 1
 
-    def weigh(self, request: wire.Request, data: LocalData | Stream, up: Arrays) -> None:
+    def count_answer(self, request: wire.ServerRequest, data: LocalData | Stream, answer: Arrays) -> None:
         """Count an answer in the ledgers. Refuse it if, with all earlier answers, it would reveal more than allowed."""
         if not self._rules.keeps_ledger:
             return
@@ -410,16 +410,16 @@ class Account:
             stage = messages.inner_stage(request.arrays)
         if stage is None:
             return  # Setting up masks and removing them sends nothing about rows.
-        with self._open() as ledgers:
+        with self._open_ledgers() as ledgers:
             for ledger in ledgers:
-                self._weigh_noise(ledger, request)
-                self._count_columns(ledger, stage, request, data, up)
+                self._count_noise(ledger, request)
+                self._count_columns(ledger, stage, request, data, answer)
 
-    def _weigh_noise(self, ledger: Ledger, request: wire.Request) -> None:
-        most = self._rules.budget
+    def _count_noise(self, ledger: Ledger, request: wire.ServerRequest) -> None:
+        most = self._rules.total_budget
         if most is None:
             return
-        ledger.spent += noise.cost(request.layers.get(NOISE, {}))
+        ledger.spent += noise.privacy_cost(request.layers.get(NOISE, {}))
         if ledger.spent > most * (1.0 + _ROUNDING):
             raise RefusalError(
                 "With this message, the node would spend more privacy budget than its max_epsilon allows: "
@@ -427,7 +427,7 @@ class Account:
             )
 
     def _count_columns(
-        self, ledger: Ledger, stage: str, request: wire.Request, data: LocalData | Stream, up: Arrays
+        self, ledger: Ledger, stage: str, request: wire.ServerRequest, data: LocalData | Stream, answer: Arrays
     ) -> None:
         """Count the numbers in an answer, as columns of d numbers. Under masks, count the numbers in the sum.
 
@@ -436,13 +436,13 @@ class Account:
         """
         if (most := self._rules.max_columns) is None:
             return
-        d = data.d or _columns(stage, request, up)
-        parts = registry.STAGES[stage].parts(Message(messages.plain(request.arrays)), d)
+        d = data.d or _stream_columns(stage, request, answer)
+        parts = registry.STAGES[stage].parts(Message(messages.stage_arrays(request.arrays)), d)
         if request.stage == messages.STAGE:
             shapes = {name: [side or 0 for side in part.shape] for name, part in parts.items()}
             sizes = {name: math.prod(shape) for name, shape in shapes.items()}
         else:
-            sizes = {name: up[name].size for name in parts}
+            sizes = {name: answer[name].size for name in parts}
         numbers = [size for name, size in sizes.items() if size > 1 or not parts[name].kind.whole]
         ledger.columns += -(-sum(numbers) // d)
         if ledger.columns > most:
@@ -452,10 +452,10 @@ class Account:
             )
 
 
-def _columns(stage: str, request: wire.Request, up: Arrays) -> int:
+def _stream_columns(stage: str, request: wire.ServerRequest, answer: Arrays) -> int:
     """Return the number of columns of a stream's rows, inferred from the arrays of the message and of the answer."""
-    sent, asks = messages.plain(request.arrays), registry.STAGES[stage].asks
+    sent, asks = messages.stage_arrays(request.arrays), registry.STAGES[stage].asks
     counts = [int(a) for name, a in sent.items() if asks[name].counts_columns]
-    arrays = (*sent.values(), *messages.plain(up).values())
+    arrays = (*sent.values(), *messages.stage_arrays(answer).values())
     blocks = [len(a) for a in arrays if a.ndim == 2]
     return max([1, *counts, *blocks])

@@ -35,7 +35,7 @@ _SHARED: Final = 1 / 4
 PLACE: Final = "place"  # the cache key under which a table keeps a digest of its file's path
 
 
-def marks_of(data: LocalData, folder: Path, before: list[list[int]]) -> list[int]:
+def marks_of(data: LocalData, folder: Path, earlier_marks: list[list[int]]) -> list[int]:
     """Return the marks of a table: the mark of its file (or 0), of the whole table, and of its rows.
 
     If `before` contains marks with the same mark of the whole table, the function returns these marks. A restarted node
@@ -44,51 +44,51 @@ def marks_of(data: LocalData, folder: Path, before: list[list[int]]) -> list[int
     table = data.all_columns
 
     def made() -> list[int]:
-        key, place = _key(folder), table.measured.once(PLACE, lambda: 0)
-        whole = _whole(table, key)
-        known = [marks for marks in before if marks[:2] == [place, whole]]
-        return known[0] if known else [place, whole, *_marks(table, key)]
+        key, place = _key(folder), table.measured.cached(PLACE, lambda: 0)
+        whole = _mark_of_table(table, key)
+        known = [marks for marks in earlier_marks if marks[:2] == [place, whole]]
+        return known[0] if known else [place, whole, *_marks_of_rows(table, key)]
 
-    return table.measured.once("marks", made)
+    return table.measured.cached("marks", made)
 
 
-def known_in(folder: Path, data: LocalData, before: list[list[int]]) -> bool:
+def is_known_in(folder: Path, data: LocalData, earlier_marks: list[list[int]]) -> bool:
     """Return whether a ledger in another folder, with the marks `before`, is for this file or exactly these rows."""
     table = data.all_columns
-    place = table.measured.once(PLACE, lambda: 0)
+    place = table.measured.cached(PLACE, lambda: 0)
     # If the other folder has lost its key, no new key is made here, because that folder's node must notice the loss.
-    whole = _whole(table, _key(folder)) if before and has_key(folder) else 0
-    return any((place and place == known[0]) or whole == known[1] for known in before)
+    whole = _mark_of_table(table, _key(folder)) if earlier_marks and has_key(folder) else 0
+    return any((place and place == known[0]) or whole == known[1] for known in earlier_marks)
 
 
-def _whole(table: LocalData, key: bytes) -> int:
+def _mark_of_table(table: LocalData, key: bytes) -> int:
     about = f"{table.fingerprint():x} {table.n} {table.d}".encode()
     return int.from_bytes(hashlib.blake2b(about, digest_size=6, key=key).digest(), "big")
 
 
-def common(mine: list[int], theirs: list[int]) -> bool:
+def have_common_rows(marks: list[int], others: list[int]) -> bool:
     """Return whether two lists of marks belong to the same file, or to tables with many rows in common."""
-    if mine[0] and mine[0] == theirs[0]:
+    if marks[0] and marks[0] == others[0]:
         return True
-    fewest = min(len(mine), len(theirs)) - 2
-    return len(set(mine[2:]) & set(theirs[2:])) > _SHARED * fewest
+    fewest = min(len(marks), len(others)) - 2
+    return len(set(marks[2:]) & set(others[2:])) > _SHARED * fewest
 
 
-def added(marks: list[int], before: list[list[int]]) -> list[list[int]]:
+def with_table(marks: list[int], earlier_marks: list[list[int]]) -> list[list[int]]:
     """Return the marks of a ledger's tables after adding a table. Only the first and the newest tables are kept."""
-    if marks in before:
-        return before
-    return [*before[:1], *before[1:][-_TABLES + 2 :], marks]
+    if marks in earlier_marks:
+        return earlier_marks
+    return [*earlier_marks[:1], *earlier_marks[1:][-_TABLES + 2 :], marks]
 
 
-def known_place(path: str | os.PathLike[str]) -> int:
+def digest_of_path(path: str | os.PathLike[str]) -> int:
     """Return a digest of a file's path."""
     whole = str(Path(path).expanduser().absolute())
     return int.from_bytes(hashlib.blake2b(whole.encode(), digest_size=7).digest(), "big")
 
 
-def _marks(data: LocalData, key: bytes) -> list[int]:
-    rows = np.concatenate([_digests(single(block), key) for block in data.blocks()])
+def _marks_of_rows(data: LocalData, key: bytes) -> list[int]:
+    rows = np.concatenate([_row_digests(as_single_precision(block), key) for block in data.blocks()])
     different = np.unique(rows)
     if 2 * len(different) <= len(rows):
         # If many rows are equal, they probably consist of a few codes and also occur at other sites. Only the whole
@@ -99,18 +99,18 @@ def _marks(data: LocalData, key: bytes) -> list[int]:
     return found
 
 
-def _digests(rows: Array, key: bytes) -> Array:
+def _row_digests(rows: Array, key: bytes) -> Array:
     """Return a digest of each row that does not depend on the order of the columns."""
     start = np.frombuffer(key, dtype=np.uint64)
     cells = rows.view(np.uint32).astype(np.uint64)
     with np.errstate(over="ignore"):
-        mixed = _mix(cells ^ start[0]).sum(axis=1, dtype=np.uint64)
-        found = _mix(mixed ^ start[1])
+        mixed = _mix_bits(cells ^ start[0]).sum(axis=1, dtype=np.uint64)
+        found = _mix_bits(mixed ^ start[1])
     # JSON supports whole numbers of 53 bits.
     return np.asarray(found >> np.uint64(11))
 
 
-def single(block: Array) -> Array:
+def as_single_precision(block: Array) -> Array:
     """Return the values in single precision, with a unique bit pattern for each value."""
     with np.errstate(over="ignore"):
         # Adding 0 makes all zeros positive.
@@ -120,7 +120,7 @@ def single(block: Array) -> Array:
     return rows
 
 
-def _mix(x: Array) -> Array:
+def _mix_bits(x: Array) -> Array:
     """Return the bits mixed by the finisher of splitmix64 (Steele, Lea, Flood 2014)."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -135,7 +135,7 @@ def has_key(folder: Path) -> bool:
 def _key(folder: Path) -> bytes:
     """Return the key of the folder. If there is none, make a new one."""
     path = folder / KEY
-    with folders.lock(path):
+    with folders.lock_file(path):
         try:
             header, _ = files.read(path, _KIND, private=True)
         except FileNotFoundError:

@@ -21,7 +21,7 @@ from typing import Any, Final
 from flwr.app import Context
 
 from flower_pca.base import files
-from flower_pca.base.errors import harmless
+from flower_pca.base.errors import safe_for_log
 from flower_pca.base.shown import shown_as_text
 from flower_pca.clients.policy.rules import Rules
 from flower_pca.clients.storage import folders
@@ -63,36 +63,36 @@ class RunRecord:
     def __init__(self, rules: Rules, *, context: Context | None = None) -> None:
         self._folder = folder_of(rules) if context is not None else None
         self._days, self._context = rules.record_days, context
-        self._data = folders.data_of(rules.data_name, folders.partition_of(context))
+        self._data = folders.data_name_of(rules.data_name, folders.partition_of(context))
 
-    def answered(self, config: Mapping[str, Any], d: int | None, stage: str, up: Arrays) -> None:
+    def record_answer(self, config: Mapping[str, Any], d: int | None, stage: str, answer: Arrays) -> None:
         """Record a message that the node is about to answer."""
         if self._folder is not None:
-            self._note(config, d, stage, size=nbytes(up), ended=f"answered {stage}")
+            self._add_line(config, d, stage, size=nbytes(answer), ended=f"answered {stage}")
 
-    def refused(self, config: Mapping[str, Any], words: str) -> None:
+    def record_refusal(self, config: Mapping[str, Any], words: str) -> None:
         """Record a refused message. If the record cannot be written, log this and raise no error."""
         if self._folder is None:
             return
         try:
-            self._note(config, None, str(config.get("stage", "")), size=0, ended=f"refused: {words}", refusals=1)
+            self._add_line(config, None, str(config.get("stage", "")), size=0, ended=f"refused: {words}", refusals=1)
         except Exception as error:
             logging.getLogger("flwr").error(
                 "The record of runs in %s cannot be written (%s). Set run-record to a folder that this user may write "
                 "to.",
                 self._folder,
-                harmless(str(error)),
+                safe_for_log(str(error)),
             )
 
-    def _note(
+    def _add_line(
         self, config: Mapping[str, Any], d: int | None, stage: str, *, size: int, ended: str, refusals: int = 0
     ) -> None:
         assert self._folder is not None
         assert self._context is not None
         now = datetime.now(UTC)
         path = self._folder / _FILE.format(self._data, f"{now:%Y-%m}")
-        key = (str(self._context.run_id), harmless(str(config.get("run", ""))))
-        with folders.lock(path):
+        key = (str(self._context.run_id), safe_for_log(str(config.get("run", ""))))
+        with folders.lock_file(path):
             lines = _read(path)
             fresh = not lines
             places = {(line["flower_run"], line["run"].removeprefix("'")): i for i, line in enumerate(lines)}
@@ -102,27 +102,32 @@ class RunRecord:
                 line = lines[places[key]]
             else:
                 line = dict.fromkeys(FIELDS, "") | {"began": _time(now), "flower_run": key[0], "run": key[1]}
-                line |= {"asked": _asked(self._context.run_config), "messages": "0", "refused": "0", "bytes_sent": "0"}
+                line |= {
+                    "asked": _run_config_as_text(self._context.run_config),
+                    "messages": "0",
+                    "refused": "0",
+                    "bytes_sent": "0",
+                }
                 lines.append(line)
-            line["last_message"], line["ended"] = _time(now), harmless(ended)
+            line["last_message"], line["ended"] = _time(now), safe_for_log(ended)
             for name, more in (("messages", 1), ("refused", refusals), ("bytes_sent", size)):
-                line[name] = str(_whole(line[name]) + more)
-            line["algorithm"] = _with(line["algorithm"], str(config.get("algorithm", "")))
-            line["stages"] = _with(line["stages"], stage)
+                line[name] = str(_count_in_cell(line[name]) + more)
+            line["algorithm"] = _with_name(line["algorithm"], str(config.get("algorithm", "")))
+            line["stages"] = _with_name(line["stages"], stage)
             if not refusals:
-                line["protection"] = _with(line["protection"], _protection(config))
+                line["protection"] = _with_name(line["protection"], _protection(config))
                 line["columns"] = line["columns"] if d is None else str(d)
             _write(path, lines)
             if fresh:
-                self._forget(now)
+                self._remove_old_months(now)
 
-    def _forget(self, now: datetime) -> None:
+    def _remove_old_months(self, now: datetime) -> None:
         """Remove the files of months that are older than `record_days`."""
         assert self._folder is not None
         oldest = f"{now - timedelta(days=self._days):%Y-%m}"
-        for path in months(self._folder, self._data):
+        for path in files_of_months(self._folder, self._data):
             if path.stem[-7:] < oldest:
-                folders.remove(path)
+                folders.remove_file(path)
 
 
 def folder_of(rules: Rules) -> Path | None:
@@ -137,12 +142,12 @@ def folder_of(rules: Rules) -> Path | None:
     return Path(given).expanduser()
 
 
-def months(folder: Path, data: str) -> Iterator[Path]:
+def files_of_months(folder: Path, data: str) -> Iterator[Path]:
     """Return an iterator over the files of a record, the oldest first."""
-    return iter(sorted(folder.glob(pattern(data))))
+    return iter(sorted(folder.glob(file_pattern(data))))
 
 
-def pattern(data: str) -> str:
+def file_pattern(data: str) -> str:
     """Return the glob pattern that the names of a record's files match."""
     return _FILE.format(data, "????-??")
 
@@ -155,15 +160,15 @@ def _protection(config: Mapping[str, Any]) -> str:
     return " and ".join(found) or "none"
 
 
-def _asked(run_config: Mapping[str, Any]) -> str:
+def _run_config_as_text(run_config: Mapping[str, Any]) -> str:
     """Return the run-config as text, for the column `asked`."""
-    return harmless(json.dumps(dict(run_config), default=str)) if run_config else ""
+    return safe_for_log(json.dumps(dict(run_config), default=str)) if run_config else ""
 
 
-def _with(listed: str, name: str) -> str:
+def _with_name(names: str, name: str) -> str:
     """Return a comma-separated list with one more name, unless the list already contains it."""
-    there = listed.removeprefix("'").split(", ") if listed else []
-    cleaned = harmless(name)
+    there = names.removeprefix("'").split(", ") if names else []
+    cleaned = safe_for_log(name)
     return ", ".join([*there, cleaned] if cleaned and cleaned not in there else there)
 
 
@@ -171,7 +176,7 @@ def _time(now: datetime) -> str:
     return f"{now:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _whole(cell: str) -> int:
+def _count_in_cell(cell: str) -> int:
     """Return the count in a cell, or 0 if the cell is not a whole number. Somebody may have edited the file."""
     return int(cell) if cell.isdigit() else 0
 
@@ -190,5 +195,5 @@ def _write(path: Path, lines: list[dict[str, str]]) -> None:
     writer = csv.writer(text)
     writer.writerow(FIELDS)
     writer.writerows([shown_as_text(line.get(name, "")) for name in FIELDS] for line in lines)
-    with files.replacing(path, private=True) as file:
+    with files.replacing_file(path, private=True) as file:
         file.write(text.getvalue().encode())

@@ -1,4 +1,13 @@
-"""Distribute the rows of a table over the clients of a simulation. Partitions are pure functions of sizes or labels."""
+"""Distribute the rows of a table over the clients of a simulation. Partitions are pure functions of sizes or labels.
+
+Examples
+--------
+>>> from flower_pca.data import partition
+>>> [len(rows) for rows in partition.contiguous(10, 3)]
+[4, 3, 3]
+>>> [len(rows) for rows in partition.make("by_size(sizes=[3, 1])", 8, 2)]
+[6, 2]
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,14 @@
 
 A source is named by a spec string such as "npz(path='patients.npz', key='X')", or by a bare path. For a bare path, the
 ending of the file name determines the source. A folder is a source with one file per client.
+
+Examples
+--------
+>>> import numpy as np
+>>> from flower_pca.data import sources
+>>> np.savez("patients.npz", X=np.eye(3))
+>>> len(sources.table("npz(path='patients.npz', key='X')"))
+3
 """
 
 from __future__ import annotations

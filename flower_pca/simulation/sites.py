@@ -61,9 +61,9 @@ def clients_as_run(shards: Any, *, missing: bool) -> list[LocalData]:
     return [client for client in rows_of(sites, missing=missing, columns=common_order(sites)) if client.n]
 
 
-def clients_of(shards: Any, *, missing: bool, columns: tuple[str, ...] | None = None) -> list[LocalData]:
-    """Return the shards as clients with the columns in `columns`, or with all columns if it is None."""
-    return rows_of(sites_of(shards), missing=missing, columns=columns)
+def clients_of(shards: Any, *, missing: bool) -> list[LocalData]:
+    """Return the shards as clients with all of their columns."""
+    return rows_of(sites_of(shards), missing=missing)
 
 
 def rows_of(sites: Sequence[Table], *, missing: bool, columns: tuple[str, ...] | None = None) -> list[LocalData]:

@@ -486,7 +486,7 @@ class Krylov(Iterative[KrylovState]):
         block = np.ascontiguousarray(block)
         del rest  # While the basis is cut, two bases are in memory, so other large arrays are freed first.
         H = linalg.block_matrix(state.H, inside, np.zeros((len(along), state.size)), along)
-        random = np.pad(state.random, ((0, Q.shape[1] - len(state.random)), (0, 0)))
+        random = np.vstack([state.random, np.zeros((Q.shape[1] - len(state.random), state.random.shape[1]))])
         state = replace(state, Q=basis, H=H, T=T, lost=np.append(state.lost, lost), block=block, random=random)
         looked_at = len(values) if behind else state.k
         residuals = state.residuals(values[:looked_at], W[:, :looked_at])

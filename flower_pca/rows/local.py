@@ -626,9 +626,8 @@ def _count_missing(table: Table, who: str, missing: bool, values: Iterator[Array
 
     This is called only if some entries are not finite.
     """
-    place = None  # A node allows missing values, and its error must not reveal the place of a bad value.
-    if table.origin is not None or not missing:
-        place = table.place
+    # A node allows missing values, and its error must not reveal the place of a bad value.
+    place = table.place if table.origin is not None or not missing else None
     return checks.finite(who, values, missing=missing, names=_names_as_known(table), place=place)
 
 

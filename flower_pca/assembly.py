@@ -30,7 +30,7 @@ from flower_pca.results import start as starts
 from flower_pca.results.projection import Scaling
 from flower_pca.results.start import Start
 from flower_pca.rows.frame import Frame
-from flower_pca.settings.bits import why_bits
+from flower_pca.settings.bits import ROUNDING, why_bits
 from flower_pca.settings.budget import DP
 from flower_pca.settings.highly_variable import HighlyVariable
 from flower_pca.settings.masks import MaskedSums
@@ -340,7 +340,9 @@ def _model(config: PCAConfig, algorithm: Algorithm[Any], decisions: dict[str, st
     basis, earlier = None, None
     if init is not None:
         basis = starts.block(init, algorithm, n_components=config.begins, seed=config.seed, wanted=config.columns)
-        earlier = starts.earlier(init, algorithm, n_components=config.begins, wanted=config.columns)
+        earlier = starts.earlier(
+            init, algorithm, n_components=config.begins, wanted=config.columns, rounding=ROUNDING[config.bits]
+        )
     shared: tuple[str, ...] = ()
     if config.categorical is not None:
         shared = config.coding.new_columns

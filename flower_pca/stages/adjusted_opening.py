@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from flower_pca.base import labels
+from flower_pca.base import labels, linalg
 from flower_pca.base.errors import OTHER_CLIENT, OTHER_SERVER, DataError, ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
@@ -259,6 +259,9 @@ def finished(state: AdjustedState, features: Opening, model: Model) -> Model:
             "covariates, or use more rows."
         )
     found = features.finish(replace(state.features, total=total), model)
+    if features.bits < 64 and found.product is not None:
+        # The products were rounded before the part of the covariates was removed, which may be the larger part.
+        found = replace(found, basis=linalg.orth(found.product), product=None)
     covariates = replace(model.covariates, mean=means, slopes=slopes)
     frame = replace(found.frame, covariates=covariates)
     lengths = np.sqrt(np.sum((slopes / frame.divisor) ** 2, axis=1))

@@ -118,6 +118,9 @@ class Moment(StreamPosition):
         The earlier steps that were declared as changes at their end.
     batch : Batch or None
         The figures of columns and directions in the step, or None if they are not monitored.
+    factor : ndarray
+        F, where F F' approximates the sum of l l' over the completed rows l of the batch, divided by their number. It
+        has no columns if it is unknown.
     """
 
     outside: tuple[float, ...]
@@ -126,6 +129,7 @@ class Moment(StreamPosition):
     size: float
     known: tuple[int, ...]
     batch: Batch | None
+    factor: Array
 
 
 @dataclass(frozen=True)
@@ -157,14 +161,18 @@ class Panel:
     def judge(self, now: Moment) -> tuple[Finding, Panel]:
         """Return the outcome of a step, by levels that are learned from the stream, and the panel after the step."""
         found, named, of_columns = dict[str, float](), columns.no_names(), self.columns
-        statistic = self.baseline.statistic(now.outside)
+        observed = None if now.batch is None else now.batch.squares / np.maximum(now.batch.seen, 1.0)
         nothing, usual = _ROUNDING * now.size, self.baseline.usual(now.rows)
+        spoiled = self.baseline.is_spoiled(now.outside, now.factor, observed, nothing=nothing)
+        statistic = None if spoiled else self.baseline.statistic(now.outside, now.factor, now.rows)
         if statistic is not None:
             # Noise from a channel may make the statistic negative.
             found[_OUTSIDE] = float(np.log(max(statistic, 0.0) + max(nothing, _TINY))) - usual
         if self.columns is not None and now.batch is not None:
             more, named, of_columns = columns.look(self.columns, now.batch)
             found |= {name: value for name, value in more.items() if np.isfinite(value)}
+            if spoiled:
+                of_columns = of_columns.without_basis_before(self.columns)
         verdicts, levels = dict[str, ChangeVerdict](), dict(self.levels)
         for name, value in found.items():
             watched = _STATISTICS[name]
@@ -188,7 +196,7 @@ class Panel:
         if earlier:
             hindsight = hindsight.with_changes(now.number, earlier, now.known)
         finding = Finding(np.nan if statistic is None else statistic, level, kind, named)
-        baseline = self.baseline.onward(now.basis, now.outside, now.rows)
+        baseline = self.baseline.onward(now.basis, now.outside, now.rows, now.factor, spoiled=spoiled)
         return finding, Panel(baseline, of_columns, levels, hindsight)
 
 

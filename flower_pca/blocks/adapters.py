@@ -141,7 +141,7 @@ def _require_table(rows: Any, X: Any, who: str) -> None:
     if hasattr(X, "keys") and hasattr(X, "attrs") and not hasattr(X, "shape"):
         raise DataError(
             f"The data of {who} is a group of arrays, not an array of rows or a sparse matrix stored by rows (CSR). "
-            f"Name one of its arrays: {labels.series(list(X.keys()))}."
+            f"Name one of its arrays: {labels.join_with_and(list(X.keys()))}."
         )
     if rows.ndim == 0 and dtype.kind in "OUS":
         raise _no_rows(X, who, "it can be read once only" if isinstance(X, Iterator) else "")

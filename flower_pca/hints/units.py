@@ -74,7 +74,7 @@ def mixed_units(data: AllSites) -> Iterator[str]:
     other. If half of the other sites have both groups as well, the column may hold two kinds of things. Without other
     sites, only factors of 10, 100 and 1000 cause a hint, because groups of people often differ by a factor of 2 or 3.
     """
-    for i, (site, values, seen) in enumerate(zip(data.sites, data.in_order, data.seen, strict=True)):
+    for i, (site, values, seen) in enumerate(zip(data.sites, data.sorted_values, data.value_counts, strict=True)):
         if len(values) < 2 * _GROUP:
             continue
         # Of _GROUP neighbors, one is in this sample, so a gap between two groups lies between two values of the sample.
@@ -85,7 +85,7 @@ def mixed_units(data: AllSites) -> Iterator[str]:
             cut = _GROUP + int(np.argmax(column[_GROUP : 1 - _GROUP] / column[_GROUP - 1 : -_GROUP]))
             groups = column[:cut], column[cut:]
             words = _two_groups(*groups)
-            alone = not any(data.seen[k, j] >= LEAST for k in range(len(data.sites)) if k != i)
+            alone = not any(data.value_counts[k, j] >= LEAST for k in range(len(data.sites)) if k != i)
             if alone and words not in _DECIMAL:
                 continue
             if words and not _both_elsewhere(data, i, j, float(np.sqrt(groups[0][-1] * groups[1][0]))):
@@ -116,7 +116,7 @@ def _two_groups(low: Array, high: Array) -> str:
 def _both_elsewhere(data: AllSites, i: int, j: int, between: float) -> bool:
     """Return whether at least half of the sites other than i have values of column j on both sides of `between`."""
     both, sites = 0, 0
-    for k, (values, seen) in enumerate(zip(data.in_order, data.seen[:, j], strict=True)):
+    for k, (values, seen) in enumerate(zip(data.sorted_values, data.value_counts[:, j], strict=True)):
         if k != i and seen >= LEAST:
             sites += 1
             below = int(np.searchsorted(values[:seen, j], between))
@@ -206,7 +206,8 @@ def _split_units(
             names = [_names_in_message([sites[i] for i in side.tolist()]) for side in sides]
             yield (
                 f"{labels.capitalize(columns[j])} looks as if {names[0]} had other units than {names[1]}: its "
-                f"{middle} is {below[1]:.4g} at one half of the sites and {above[1]:.4g} at the other, {words}. Convert one half."
+                f"{middle} is {below[1]:.4g} at one half of the sites and {above[1]:.4g} at the other, {words}. "
+                "Convert one half."
             )
 
 

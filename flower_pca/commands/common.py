@@ -206,21 +206,13 @@ def clients_of(given: argparse.Namespace) -> list[Any]:
             without=given.without,
             gaps=gaps_of(given),
         )
-    if getattr(given, "ids", None) is not None:
-        raise ConfigError(
-            "--ids is for --partitioned-by columns. Write --partitioned-by columns as well, or leave --ids out."
-        )
+    require_options_of_rows(given)
     if given.partition is None:
         needed = None
     else:
         needed = partition.column(given.partition)
     beside, columns = () if needed is None else (needed,), names_in(given.columns)
     covariates = getattr(given, "covariates", ())
-    if both := [name for name in covariates if name in given.drop]:
-        raise ConfigError(
-            f"--drop leaves out {enumeration(both)}, but --explain, --adjust or --keep needs it. Remove it from "
-            "--drop: a column of these options is never a feature."
-        )
     if columns is not None:
         columns = tuple(dict.fromkeys([*columns, *covariates]))
     more = sources.words_among(given.data, covariates, drop=given.drop, without=given.without)
@@ -242,6 +234,19 @@ def clients_of(given: argparse.Namespace) -> list[Any]:
     if table.sites:
         return shards
     return _without_sites(shards, given.without)
+
+
+def require_options_of_rows(given: argparse.Namespace) -> None:
+    """Raise a ConfigError if options of a run over rows contradict each other."""
+    if getattr(given, "ids", None) is not None:
+        raise ConfigError(
+            "--ids is for --partitioned-by columns. Write --partitioned-by columns as well, or leave --ids out."
+        )
+    if both := [name for name in getattr(given, "covariates", ()) if name in given.drop]:
+        raise ConfigError(
+            f"--drop leaves out {enumeration(both)}, but --explain, --adjust or --keep needs it. Remove it from "
+            "--drop: a column of these options is never a feature."
+        )
 
 
 def name_sites_without_rows(shards: Mapping[Any, Any]) -> None:

@@ -415,7 +415,7 @@ def _load(
             f"The data of {spec} has {labels.count(loaded.ndim, 'dimension')}, but a table needs 2 (rows and columns). "
             "If it is a vector x, save x[:, None] instead."
         )
-    require_matches(_DROPPED, loaded.columns, drop)
+    require_matches(DROPPED, loaded.columns, drop)
     loaded = loaded.without(matching(loaded.columns, drop))
     if columns is None:
         return loaded
@@ -442,7 +442,7 @@ def _loader_of(spec: str) -> partial[Table]:
     return partial(specs.bind(spec, SOURCES, what="The data source", rule=rule))
 
 
-_DROPPED: Final = "column to leave out"
+DROPPED: Final = "column to leave out"
 
 
 def _parties_of_folder(
@@ -527,7 +527,7 @@ def _tables(
     If `people` is true, an error about a column of text suggests using this column as row identifiers.
     """
     tables = [_read(file, options) for file in files]
-    require_matches(_DROPPED, [name for table in tables for name in table.columns], drop)
+    require_matches(DROPPED, [name for table in tables for name in table.columns], drop)
     tables = [table.without(matching(table.columns, drop)) for table in tables]
     for table, file in zip(tables, files, strict=True):
         if table.words and people:

@@ -70,6 +70,7 @@ def folder(
     thousands: str | Mapping[str, str] | None = None,
     encoding: str | Mapping[str, str] | None = None,
     gaps: Any = None,
+    sheet: str | int | Mapping[str, str | int] | None = None,
     drop: Sequence[str] = (),
     without: Sequence[str] = (),
     layer: str | None = None,
@@ -109,6 +110,8 @@ def folder(
         The encoding of csv files.
     gaps : default=None
         Values that stand for a missing value in all files: see `csv`.
+    sheet : str, int, mapping or None, default=None
+        The sheet of spreadsheets: see `excel`.
     drop : sequence of str, default=()
         Names of columns to leave out, or patterns such as "lab_*". These columns may hold anything.
     without : sequence of str, default=()
@@ -142,6 +145,7 @@ def folder(
         "thousands": thousands,
         "encoding": encoding,
         "gaps": gaps,
+        "sheet": sheet,
         "layer": layer,
         "use_highly_variable": use_highly_variable,
         "normalize": normalize,
@@ -554,8 +558,8 @@ def _read(file: Path, options: Mapping[str, Any]) -> Table:
     given = {name: value for name, value in of_file.items() if value is not None}
     gaps = None if "gaps" in known else given.pop("gaps", None)
     for name in given:
-        # Options of text files are ignored for other files in the folder.
-        if name not in known and name not in _OF_TEXT:
+        # Options of text files and of spreadsheets are ignored for other files in the folder.
+        if name not in known and name not in (*_OF_TEXT, "sheet"):
             raise ConfigError(
                 f"{file} cannot be read with {name}={shown(given[name])}. Leave {name} out, or use "
                 f"{next((kind for kind, names in _OF_KIND.items() if name in names), 'files with named columns')}.",
@@ -571,7 +575,7 @@ _OF_KIND: Final = {
     ".bed files": ("people", "variants", "ambiguous"),
 }
 _OF_TEXT: Final = ("sep", "header", "decimal", "thousands", "encoding")
-_BY_FILE: Final = (*_OF_TEXT, "people")
+_BY_FILE: Final = (*_OF_TEXT, "sheet", "people")
 
 
 def _of_file(value: Any, file: Path) -> Any:

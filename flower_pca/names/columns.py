@@ -234,6 +234,11 @@ class Heading:
             return "Give all clients the same columns."
         if set(self.names) > set(others.names):
             return f"Name the columns of the run ({_LISTED}), or give all files the same columns."
+        if set(self.names).isdisjoint(others.names) and len(self.names) > 1:
+            return (
+                "If each column is a sample, transpose the files, because a row must be a sample. Otherwise, give all "
+                "files the same columns."
+            )
         return "Give all files the same columns."
 
 

@@ -406,6 +406,14 @@ def test_separators_and_decimals_may_be_said_by_the_file(tmp_path):
     assert np.array_equal(sources.table(spec).rows, [[1.25, 2], [3, 4], [1250, 6], [7, 8]])
 
 
+def test_files_with_a_sample_in_each_column_are_told_from_files_that_lack_columns(tmp_path):
+    for i, name in enumerate(("north", "south")):
+        samples = [f"mouse{i}{j}" for j in range(4)]
+        (tmp_path / f"{name}.csv").write_text(csv_text(rows_of_site(i), samples))
+    with pytest.raises(DataError, match="If each column is a sample, transpose the files"):
+        sources.table(str(tmp_path))
+
+
 def test_the_sheet_of_a_spreadsheet_may_be_said_by_the_file(tmp_path):
     write_xlsx(tmp_path / "bonn.xlsx", rows_of_site(0), sheets=("data", "notes"))
     write_csv(tmp_path / "jena.csv", rows_of_site(1))

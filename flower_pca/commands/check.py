@@ -224,7 +224,7 @@ def _rows_without_words(args: argparse.Namespace) -> tuple[list[Any], list[str]]
 
 def _read_files(args: argparse.Namespace) -> _ReadSites:
     from flower_pca.data import partition, sources
-    from flower_pca.data.reading import matching, require_matches, stem
+    from flower_pca.data.reading import file_stem, names_matching, require_matches
 
     common.require_options_of_rows(args)
     _, files = sources.files_of(args.data, "*", args.without)

@@ -25,11 +25,11 @@ import numpy as np
 from flower_pca.base.errors import OTHER_CLIENT, OTHER_SERVER, ConfigError, DataError, FlowerPCAError, ProtocolError
 from flower_pca.base.labels import (
     INDEX,
-    alternatives,
     clean_name,
     describe_difference,
     describe_duplicate,
     join_with_and,
+    join_with_or,
 )
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import Sentence, advice_to_read_apart, option, reader_argument
@@ -415,8 +415,8 @@ def unusable_columns_error(who: object, words: Mapping[str, str], *, file: bool 
         remedy = f"If {which} categories, use {option('categorical', texts)}. Otherwise, c{remedy[1:]}"
     if coded and file:
         # The word is not the end of the sentence, because a full stop would look like a part of it.
-        gaps = f"{reading('gaps', sorted({*coded.values()}))} to mark them as missing"
-        cells = f"cells with {alternatives(sorted(map(repr, {*coded.values()})))}"
+        gaps = f"{reader_argument('gaps', sorted({*coded.values()}))} to mark them as missing"
+        cells = f"cells with {join_with_or(sorted(map(repr, {*coded.values()})))}"
         remedy = (
             f"Correct these cells, or empty them if they stand for a missing value, or read the data {gaps}. {remedy}"
         )

@@ -77,7 +77,7 @@ def badges(angle: float) -> dict[str, str]:
     done, items = recorded()
     return {
         "python": badge("Python", f"{oldest} or newer"),
-        "licence": badge("licence", project["license"]),
+        "licence": badge("license", project["license"]),
         "pooled": badge("differs from one table", differs),
         "papers": badge("experiments run again", f"{done} of {items} in full"),
     }

@@ -30,7 +30,7 @@ from flower_pca.results import start as starts
 from flower_pca.results.projection import Scaling
 from flower_pca.results.start import Start
 from flower_pca.rows.frame import Frame
-from flower_pca.settings.bits import why_bits
+from flower_pca.settings.bits import ROUNDING, why_bits
 from flower_pca.settings.budget import DP
 from flower_pca.settings.highly_variable import HighlyVariable
 from flower_pca.settings.masks import MaskedSums
@@ -348,7 +348,13 @@ def _initial_model(
         basis = starts.start_block(
             init, algorithm, n_components=config.first_n_components, seed=config.seed, wanted=config.columns
         )
-        earlier = starts.earlier_run(init, algorithm, n_components=config.first_n_components, wanted=config.columns)
+        earlier = starts.earlier_run(
+            init,
+            algorithm,
+            n_components=config.first_n_components,
+            wanted=config.columns,
+            rounding=ROUNDING[config.bits],
+        )
     shared: tuple[str, ...] = ()
     if config.categorical is not None:
         shared = config.coding.new_columns

@@ -86,6 +86,8 @@ def read_options(text: str) -> dict[str, Value]:
             raise ConfigError(f'{name} is not an option but a separate key. Write --run-config "{name}=...".')
         if name not in names:
             remedy = did_you_mean(name, names, otherwise=f"The options are {join_with_and(names)}.")
+            if (parameter := name.replace("-", "_")) in _OF_ALGORITHM:
+                remedy = f'It is a parameter of the algorithm: write algorithm="krylov({parameter}={value})".'
             raise ConfigError(f"The run-config has the option {name!r}, which does not exist. {remedy}")
         if name in found:
             raise ConfigError(f"The run-config has the option {name} twice. Remove one of them.")

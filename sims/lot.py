@@ -117,12 +117,16 @@ def section() -> str:
         return ""
     lines = ["## Drawn by lot, and run again", ""]
     lines += [
+        "Do the recorded numbers depend on the seeds? "
         f"On {lot.date}, we drew {len(lot.runs)} of the {lot.of} programs that take at most {MINUTES:g} minutes (seed "
-        f"{lot.seed}) and ran them with new seeds. The column *within* counts the numbers that agree with the recorded "
-        f"ones. A mean agrees if it passes Student's t-test and an F-test at {spread.LEVEL:.1%}. A span such as *3..7* "
-        "agrees if it lies within the recorded span, widened by its own width. All other numbers, and means whose "
-        "deviation is more than half of the mean, agree if they differ by no more than the *swing* of their row. "
-        "Numbers without a recorded spread are not counted in the column *within*.",
+        f"{lot.seed}) and ran them with new seeds. The column *within* says how many of the new numbers agree with "
+        "the recorded numbers:",
+        "",
+        f"- A mean agrees if it passes Student's t-test and an F-test at {spread.LEVEL:.1%}.",
+        "- A span such as *3..7* agrees if it lies within the recorded span, widened by its own width on both sides.",
+        "- All other numbers, and means whose standard deviation is more than half of the mean, agree if they differ "
+        "by no more than the *swing* of their row.",
+        "- Numbers without a recorded spread are not counted.",
         "",
         "| program | seeds | numbers | within | outside (row, column: recorded, new) |",
         "|---|---|---|---|---|",

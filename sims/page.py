@@ -24,44 +24,53 @@ MADE: Final = "<!-- Made by `python -m sims --page` from the files in sims/resul
 UNMEASURED: Final = "How far single seeds swing has not been measured: numbers that print no spread have none."
 INDEX: Final = """# The papers, run again
 
-The algorithms of this package come from five papers. For each paper, a page says whether its claims held when we
-repeated its experiments with this package. The paper's numbers stand next to ours.
+This package implements the algorithms of five papers. We repeated the experiments of each paper with this package. For
+each paper, a page says whether the paper's claims held, and shows our numbers next to the paper's. *Items* are the
+paper's tables, figures and theorems. How a verdict such as *same* is found is explained
+[below](#how-to-read-the-pages).
 
 """
 
 WORDS: Final = """## How to read the pages
 
-A claim or an item is *same* if our numbers differ from the paper's by no more than they vary between shuffles and
-starts, or if a figure shows what the paper says it shows. It is *same order* if the methods rank as in the paper
-although the numbers differ, *in part* if only some of it holds, and *differs* if none does. Below some tables, ticks
-and crosses show which statements a program has checked against the table.
+Each claim and each item has one of these verdicts:
 
-The cause of a difference is one of four:
+| verdict | meaning |
+|---|---|
+| *same* | Our numbers differ from the paper's by no more than our runs differ, or a figure shows what the paper says. |
+| *same order* | The methods rank as in the paper, although the numbers differ. |
+| *in part* | Only some of it holds. |
+| *differs* | It does not hold. |
+
+If a verdict is not *same*, the page names the cause:
 
 | cause | meaning |
 |---|---|
 | our choice | This package deliberately differs from the paper. |
 | a reading | The paper does not say what was done, and the number depends on it. |
 | the data | The paper's data are not published or not available. |
-| the paper | The paper's words do not produce its numbers, or its statement does not hold for its problem. |
+| the paper | The paper's words do not lead to its numbers, or its statement does not hold for its problem. |
 
-Most numbers come from five or ten seeds, and are printed with their spread in one of two ways. *3..7* is the smallest
-and the largest number of all seeds (a single number if all agree). *3 (0.2)* is the mean over the seeds, with the
-standard deviation in brackets. Other tables have a column *swing*: the number of a single seed is at most this factor
-larger or smaller than the number of its row. A *-* means
-that single seeds differ in the last digit at most. *One seed* means that no spread is known. The line below a
-table names its seeds.
+**Numbers.** Most numbers come from five or ten seeds. The line below a table names its seeds. The spread over the seeds
+is shown in one of three ways:
 
-The column *as the paper's* lists what our run shares with the paper: data, size, algorithm, repetitions. *All that can
-be had* means that only the data are not the paper's, because they are not published or not available.
+- *3..7* is the smallest and the largest number of all seeds. If all seeds agree, there is a single number.
+- *3 (0.2)* is the mean over the seeds, with the standard deviation in brackets.
+- In a table with a column *swing*, the number of a single seed is at most this factor larger or smaller than the number
+  in its row. A *-* means that seeds differ in the last digit at most. *One seed* means that the spread is not known.
+
+**The column "as the paper's"** lists what our run has in common with the paper: data, size, algorithm, repetitions.
+*All that can be had* means that only the data differ, because the paper's data are not published or not available.
+
+**Ticks and crosses** below some tables show statements that a program has checked against the table.
 
 ## How to run it again
 
 ```sh
 python -m sims --list                                     # every item, its program, and its minutes
-python -m sims --check local_power/table6 --first 5000    # fresh seeds against the recorded spread; writes nothing
-python -m sims --paper local_power/table6 --again         # run it and replace the record
-python -m sims --page                                     # these pages, from the records
+python -m sims --check local_power/table6 --first 5000    # compare fresh seeds with the recorded spread; writes nothing
+python -m sims --paper local_power/table6 --again         # run an item and replace its record
+python -m sims --page                                     # write these pages from the records
 ```
 
 `sims/README.md` in the repository describes the programs.

@@ -58,8 +58,9 @@ def truth(X, k):
     return np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][:k]
 
 
-def test_the_guide_tries_what_it_has_written(guide_module):
-    exec(compile(BLOCKS[1], PAGE, "exec"), dict(vars(guide_module)))
+def test_the_guide_tries_what_it_has_written(guide_module, monkeypatch):
+    monkeypatch.setitem(sys.modules, "momentum", guide_module)
+    exec(compile(BLOCKS[1], PAGE, "exec"), {"__name__": "page"})
     assert len(BLOCKS) == 2
 
 

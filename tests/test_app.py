@@ -560,6 +560,7 @@ def test_options_of_the_run_config_are_read(given, found):
     [
         ("evaluate", "'evaluate' has no value. Write options="),
         ("evaluat=true", "option 'evaluat', which does not exist. The options are"),
+        ("max-rounds=5", r'which does not exist. .* write algorithm="krylov\(max_rounds=5\)"'),
         ("mask=true", "mask is not an option but a separate key"),
         ("seed=1, seed=2", "the option seed twice"),
         ("dp=dp(epsilon=1.0", "a bracket or a quote is not closed"),

@@ -47,10 +47,14 @@ def copy(*words):
 
 
 def run_page(page, monkeypatch, capsys):
-    """Do what a page says; the names that its Python leaves, and what each command printed."""
-    namespace, said = {"__name__": "page"}, []
+    """Do what a page says; the names that its last Python leaves, and what each command printed.
+
+    A block has the files of the blocks before, and none of their names.
+    """
+    namespace, said = {}, []
     for kind, block in every_block(page):
         if kind == "python":
+            namespace = {"__name__": "page"}
             exec(compile(block, page, "exec"), namespace)
         for program, *words in commands(block) if kind in SHELLS else []:
             if program in FLOWER:
@@ -86,43 +90,23 @@ def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, capsys):
     run_page(page, monkeypatch, capsys)
 
 
-# Pages of which a reader copies one block and nothing else.
-ALONE = {
-    "docs/algorithms.md",
-    "docs/attacks.md",
-    "docs/categorical-columns.md",
-    "docs/choosing.md",
-    "docs/data.md",
-    "docs/differential-privacy.md",
-    "docs/from-scikit-learn.md",
-    "docs/masked-sums.md",
-    "docs/missing-values.md",
-    "docs/mods.md",
-    "docs/number-of-components.md",
-    "docs/pca-before-fedavg.md",
-    "docs/pipelines.md",
-    "docs/python.md",
-    "docs/standard-errors.md",
-    "docs/tracking.md",
-    "docs/unusual-rows.md",
-}
-# Pages whose blocks read files that the first block has written, and nothing else of the blocks before.
-BY_FILES = {
-    "docs/columns.md",
-    "docs/command-line.md",
-    "docs/personal.md",
+# Tutorials whose blocks read files of the steps before, and a guide whose second block uses the class of the first.
+IN_ORDER = {
+    "docs/adding-an-algorithm.md",
+    "docs/cells.md",
+    "docs/genomes.md",
     "docs/scanner.md",
-    "docs/sites-that-differ.md",
+    "docs/three-hospitals.md",
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", sorted(ALONE | BY_FILES))
+@pytest.mark.parametrize("page", sorted(page for page in set(PAGES) - IN_ORDER if blocks(page, "python")))
 @pytest.mark.usefixtures("unillustrated")
-def test_each_block_of_a_guide_runs_alone(page, tmp_path, monkeypatch):
+def test_each_block_runs_alone_in_an_empty_folder(page, tmp_path, monkeypatch):
     for number, block in enumerate(blocks(page, "python")):
-        folder = tmp_path if page in BY_FILES else tmp_path / str(number)
-        folder.mkdir(exist_ok=True)
+        folder = tmp_path / str(number)
+        folder.mkdir()
         monkeypatch.chdir(folder)
         exec(compile(block, f"{page}, block {number}", "exec"), {"__name__": "page"})
 

@@ -401,3 +401,27 @@ def test_the_share_between_sites_of_a_component_below_the_rounding_of_messages_i
     assert rounded.site_share_ is None
     assert figures_as_json(rounded)["site_share"] is None
     assert simulate("krylov", parts, n_components=3).site_share_ is not None
+
+
+@every("wire", ["float32", "float16", "auto"])
+def test_the_residual_counts_rounding_where_covariates_explain_most_of_the_rows(wire: str) -> None:
+    tol = 1e-6 if wire == "float32" else 1e-3
+    for seed in range(8):
+        rng = np.random.default_rng([seed, 9])
+        X, a = rng.standard_normal((100, 12)) * 0.97 ** np.arange(12), rng.standard_normal(100)
+        rows = X + 10.0 * np.outer(a, rng.standard_normal(12))
+        tables = [pandas.DataFrame(rows[i::3]).assign(age=a[i::3]).rename(columns=str) for i in range(3)]
+        result = simulate("krylov", tables, n_components=2, adjust=["age"], wire=wire, tol=tol, seed=seed)
+        D = np.column_stack([np.ones(100), a])
+        F = rows - D @ np.linalg.lstsq(D, rows, rcond=None)[0]
+        assert result.residuals_ is not None
+        assert (true_residuals(result, F) <= 1.1 * result.residuals_ + 2e-15).all()
+
+
+@every("name", ["krylov", "ssi", "fed_oapm"])
+@every("setting", [("float32", 1e-6), ("auto", 1e-6), ("float16", 1e-3)])
+def test_a_start_on_the_same_rows_takes_few_messages_whatever_their_bits(name: str, setting: tuple[str, float]) -> None:
+    wire, tol = setting
+    parts = cut_unevenly(np.random.default_rng(3).standard_normal((140, 20)) * 0.9 ** np.arange(20))
+    first = simulate(name, parts, n_components=2, wire=wire, tol=tol)
+    assert len(simulate(name, parts, n_components=2, wire=wire, tol=tol, init=first).history) <= 3

@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import inspect
+import pydoc
 import re
 import subprocess
 import sys
@@ -133,16 +134,35 @@ def flowers_side():
 DESCRIBED = [*(name for name in NAMES if name != "__version__"), *flowers_side()]
 
 
-@pytest.mark.slow
-@every("name", DESCRIBED)
-def test_every_public_name_has_an_example_that_runs(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    thing = public(name)
+def run_examples(name, thing):
+    """Run what the docstring shows after `>>>`, and compare what it prints."""
     examples = doctest.DocTestParser().get_doctest(inspect.getdoc(thing), {}, name, None, None)
     assert examples.examples, name
     said = []
     doctest.DocTestRunner().run(examples, out=said.append)
     assert said == [], "".join(said)
+
+
+@pytest.mark.slow
+@every("name", DESCRIBED)
+def test_every_public_name_has_an_example_that_runs(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_examples(name, public(name))
+
+
+# Everything else that has a page of its own in the reference
+OF_THE_REFERENCE = [
+    path
+    for path in re.findall(r"\(api/([\w.]+)[.]md\)", (PACKAGE.parent / "docs/reference.md").read_text(encoding="utf-8"))
+    if path.removeprefix("flower_pca.") not in [*DESCRIBED, "strategies", "clients"]
+]
+
+
+@pytest.mark.slow
+@every("path", OF_THE_REFERENCE)
+def test_every_page_of_the_reference_has_an_example_that_runs(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_examples(path, pydoc.locate(path))
 
 
 @every("name", DESCRIBED)

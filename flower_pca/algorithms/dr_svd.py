@@ -179,8 +179,7 @@ def _part_in_column_space(R: Array, part: Array) -> Array:
     if len(part) != len(R):
         raise ProtocolError(
             f"The array part of the server's message has {labels.count(len(part), 'row')}, but the factor of this "
-            "node has "
-            f"{len(R)}. {OTHER_SERVER}"
+            f"node has {len(R)}. {OTHER_SERVER}"
         )
     U, s, _ = np.linalg.svd(R, full_matrices=False)
     least = max(R.shape) * np.finfo(R.dtype).eps * s.max(initial=0.0)

@@ -33,6 +33,9 @@ AUTO: Final = "auto"
 _NARROW: Final = 2
 # A basis may always have _CHEAP columns, because their eigenproblem takes little time, and always _BLOCKS blocks.
 _CHEAP, _BLOCKS = 600, 16
+# With more than _WIDE columns of data, reading the basis takes long, so a basis has fewer columns. On six spectra, runs
+# with 336 instead of 480 columns needed up to one message more or less, and 0.8 to 1.0 of the time.
+_WIDE, _CHEAP_IF_WIDE = 50_000, 336
 # A basis may take up to _BYTES bytes, but it may always have _FEWEST blocks. On four spectra, runs with eight blocks
 # needed up to a sixth more messages than runs with an unlimited basis, and runs with six blocks up to half more.
 _BYTES, _FEWEST = 2**29, 8
@@ -233,8 +236,9 @@ class Krylov(Iterative[KrylovState]):
     columns, the server needs 2 to 4 d m p flops, and at least (4/3) m^3 flops for the k leading
     eigenvectors of an m x m matrix. m grows by p in each round up to max(600, 16 p), so the cost of
     a round is bounded. In our measurements, this bound on m increased the number of messages by at
-    most a thirtieth. With more than 100,000 columns of data, Q has as many columns as fit into 512 MB,
-    but at least 8 p. This second bound increased the number of messages by at most a sixth.
+    most a thirtieth. With more than 50,000 columns of data, 600 becomes 336, and Q has at most as many
+    columns as fit into 512 MB, but at least 8 p. With at most 336 columns, runs needed up to one
+    message more or less, and with 8 p columns up to a sixth more messages.
     Prefer it: by default, unless different clients answer in each round, or a rough answer after
     two rounds is enough.
 
@@ -246,9 +250,10 @@ class Krylov(Iterative[KrylovState]):
         `dp` or a channel.
     max_basis : int, default=40
         Maximum number of blocks that the server keeps before it restarts from the leading half of the Ritz vectors.
-        The server keeps fewer blocks, but at least 16, if they would have more than 600 columns in total. It keeps
-        still fewer, but at least 8, if they would take more than 512 MB. If `n_components` is a fraction of the
-        variance, the only limit is 512 MB. This limit is raised if twice the number of components found does not fit.
+        The server keeps fewer blocks, but at least 16, if they would have more than 600 columns in total, or
+        more than 336 if the data have more than 50,000 columns. It keeps still fewer, but at least 8, if they would
+        take more than 512 MB. If `n_components` is a fraction of the variance, the only limit is 512 MB. This limit is
+        raised if twice the number of components found does not fit.
     tol : float, "auto" or None, default=None
         The largest residual, relative to the first eigenvalue, at which a run has converged. "auto" means 1e-6, or, if
         larger, a twentieth of the sampling error of each component's eigenvalue. The sampling error is sqrt(2 / n)
@@ -486,7 +491,7 @@ class Krylov(Iterative[KrylovState]):
         block = np.ascontiguousarray(block)
         del rest  # While the basis is cut, two bases are in memory, so other large arrays are freed first.
         H = linalg.block_matrix(state.H, inside, np.zeros((len(along), state.size)), along)
-        random = np.pad(state.random, ((0, Q.shape[1] - len(state.random)), (0, 0)))
+        random = np.vstack([state.random, np.zeros((Q.shape[1] - len(state.random), state.random.shape[1]))])
         state = replace(state, Q=basis, H=H, T=T, lost=np.append(state.lost, lost), block=block, random=random)
         looked_at = len(values) if behind else state.k
         residuals = state.residuals(values[:looked_at], W[:, :looked_at])
@@ -526,7 +531,8 @@ class Krylov(Iterative[KrylovState]):
         d, k = len(state.block), state.k
         width, bytes_allow = k + self.oversample, _BYTES // (8 * d)
         if state.fraction is None:
-            blocks = max(min(max(_CHEAP // width, _BLOCKS), bytes_allow // width), _FEWEST)
+            cheap = _CHEAP_IF_WIDE if d > _WIDE else _CHEAP
+            blocks = max(min(max(cheap // width, _BLOCKS), bytes_allow // width), _FEWEST)
             return int(min(self.max_basis, blocks) * width)
         # For a fraction, the number of components is unknown until they are found. A restart keeps half of the
         # basis, so the basis must have room for twice the components found, and for some more blocks.

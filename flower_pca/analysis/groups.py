@@ -1,4 +1,18 @@
-"""Compare clients after a personalized run: distances between components, groups, and the parts of their rows."""
+"""Compare clients after a personalized run: distances between components, groups, and the parts of their rows.
+
+Examples
+--------
+>>> import numpy as np
+>>> from flower_pca import simulate
+>>> from flower_pca.analysis import groups
+>>> rng = np.random.default_rng(0)
+>>> scales = [[6, 4, 0.1, 0.1], [6, 0.1, 4, 0.1], [6, 0.1, 4, 0.1]]  # all share the first direction
+>>> sites = [rng.standard_normal((60, 4)) * scale for scale in scales]
+>>> result = simulate("exact_per_pca(local_components=1)", sites, n_components=1)
+>>> keys, own = groups.spaces(result)
+>>> groups.clusters(groups.distances(own), 2).tolist()  # the last two clients are alike
+[1, 0, 0]
+"""
 
 from __future__ import annotations
 

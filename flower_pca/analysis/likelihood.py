@@ -4,6 +4,19 @@ In probabilistic PCA (Tipping and Bishop 1999), a row in the frame is normally d
 components are the variances of the result, and its variance in all other directions is the noise variance. All values
 are in the original units, so the scaling of the run is undone. The likelihood of n rows with d columns is computed
 without the covariance matrix, in 4 n d k flops for k components.
+
+Examples
+--------
+>>> import numpy as np
+>>> from flower_pca import simulate
+>>> from flower_pca.analysis import likelihood
+>>> rng = np.random.default_rng(0)
+>>> sites = [rng.standard_normal((60, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+>>> result = simulate("krylov", sites, n_components=2)
+>>> likelihood.log_likelihood(result, sites[0]).shape
+(60,)
+>>> print(likelihood.covariance(result).shape)
+(6, 6)
 """
 
 from __future__ import annotations
@@ -37,6 +50,13 @@ def minka(variances: Array, n: int) -> int:
         All d variances along the components, largest first.
     n : int
         The number of rows from which the variances were estimated, at least d. With fewer rows, a DataError is raised.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca.analysis.likelihood import minka
+    >>> minka(np.array([36.0, 25.0, 1.1, 1.0, 0.9]), n=200)
+    2
     """
     values = np.asarray(variances, dtype=np.float64)
     if n < len(values):

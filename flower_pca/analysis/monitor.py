@@ -22,6 +22,19 @@ distances from the span are larger. So for new rows, the limit of T2 is multipli
 The sum s1 follows from the result. The sum s2 is known only for components of the result that are not in use. All other
 directions are assumed to have equal variances. Under this assumption, s2 and the limit are as small as the totals
 allow.
+
+Examples
+--------
+>>> import numpy as np
+>>> from flower_pca import simulate
+>>> from flower_pca.analysis.monitor import Monitor
+>>> rng = np.random.default_rng(0)
+>>> sites = [rng.standard_normal((60, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+>>> monitor = Monitor(simulate("krylov", sites, n_components=2, monitor=True))
+>>> new = sites[0][:20].copy()
+>>> new[7, 4] += 9.0  # a sensor that is off
+>>> [(found.row, found.statistic) for found in monitor.anomalies({"0": new}, monitor.limits(0.99))]
+[(7, 'SPE')]
 """
 
 from __future__ import annotations

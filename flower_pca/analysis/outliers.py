@@ -1,4 +1,18 @@
-"""The entries that a robust run has removed from rows, by client and column, and the sizes of both parts."""
+"""The entries that a robust run has removed from rows, by client and column, and the sizes of both parts.
+
+Examples
+--------
+>>> import numpy as np
+>>> from flower_pca import simulate
+>>> from flower_pca.analysis.outliers import taken_out
+>>> rng = np.random.default_rng(0)
+>>> mixing = rng.standard_normal((2, 6))
+>>> sites = [rng.standard_normal((60, 2)) @ mixing for _ in range(3)]
+>>> sites[0][3, 4] = 100.0  # a typing error
+>>> taken = taken_out(simulate("consensus_rpca(gamma=0.7)", sites, n_components=2))
+>>> print(taken.by_column.argmax(), taken.by_client.argmax())  # the column and the client of the error
+4 0
+"""
 
 from __future__ import annotations
 

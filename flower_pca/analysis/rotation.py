@@ -31,6 +31,17 @@ Hendrickson, White, "Promax: a quick method for rotation to oblique simple struc
 
 Jolliffe, "Rotation of principal components: choice of normalization constraints", J. Appl. Stat. 22, 1995, on why
 components are scaled by their standard deviations before the rotation.
+
+Examples
+--------
+>>> import numpy as np
+>>> from flower_pca import simulate
+>>> from flower_pca.analysis.rotation import rotate
+>>> rng = np.random.default_rng(0)
+>>> sites = [rng.standard_normal((60, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+>>> rotated = rotate(simulate("krylov", sites, n_components=2), "varimax")
+>>> rotated.transform(sites[0]).shape
+(60, 2)
 """
 
 from __future__ import annotations

@@ -103,6 +103,17 @@ def audit(
         If a parameter is invalid, or if `masked` is set for an algorithm that needs the answers of single clients.
     DataError
         If a shard cannot be used, or has more than 5000 columns.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca.audit import audit
+    >>> rng = np.random.default_rng(0)
+    >>> sites = [rng.standard_normal((60, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> found = audit("covariance", sites, n_components=2)
+    >>> last = found.leaks[-3:]  # after the last message
+    >>> [leak.numbers == leak.unknowns for leak in last]  # each client has sent its whole C_i
+    [True, True, True]
     """
     checks.integer("n_components of an audit", n_components, least=1)
     checks.choice("masked", masked, (True, False))

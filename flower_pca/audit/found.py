@@ -41,6 +41,16 @@ class Audit:
         How far the components have converged after each message.
     result : PCAResult
         The result of the run itself.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca.audit import audit
+    >>> rng = np.random.default_rng(0)
+    >>> sites = [rng.standard_normal((60, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> found = audit("krylov", sites, n_components=2)
+    >>> found.d, found.clients, found.masked
+    (6, 3, False)
     """
 
     algorithm: str

@@ -55,6 +55,16 @@ class Leak:
         or if there is no such part.
     guess : float
         The error of C / N as a guess of C_i, which needs only the exact sum over all N clients.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca.audit import audit
+    >>> rng = np.random.default_rng(0)
+    >>> sites = [rng.standard_normal((60, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> leak = audit("krylov", sites, n_components=2).leaks[0]
+    >>> leak.stage, leak.client, leak.unknowns
+    ('opening', 0, 21)
     """
 
     message: int
@@ -79,8 +89,25 @@ class Leak:
 class Convergence:
     """The convergence of the components after a message.
 
-    `sine` is the sine of the largest angle between the components and the leading eigenvectors of C. `kkt` is the
-    violation of optimality, ||(I - ZZ')CZ||_F / ||CZ||_F, where Z is an orthonormal basis of the components' span.
+    Attributes
+    ----------
+    message : int
+        The number of the message, counted from 1.
+    sine : float
+        The sine of the largest angle between the components and the leading eigenvectors of C.
+    kkt : float
+        The violation of optimality, ||(I - ZZ')CZ||_F / ||CZ||_F, where Z is an orthonormal basis of the components'
+        span.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca.audit import audit
+    >>> rng = np.random.default_rng(0)
+    >>> sites = [rng.standard_normal((60, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> last = audit("krylov", sites, n_components=2).convergence[-1]
+    >>> last.sine < 1e-6
+    True
     """
 
     message: int

@@ -155,7 +155,9 @@ class SideBySide:
         self._gathered.append(block)
         self._columns += block.shape[1]
         if self._columns > max(_COLUMNS, 4 * len(block)):
-            R = np.asarray(np.linalg.qr(self.matrix().T, mode="r"))
+            matrix = self.matrix()
+            self._gathered.clear()  # The blocks must not stay in memory while LAPACK copies the matrix.
+            R = np.asarray(np.linalg.qr(matrix.T, mode="r"))
             self._gathered, self._columns = [R.T], len(R)
 
     def matrix(self) -> Array:

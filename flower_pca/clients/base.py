@@ -139,9 +139,7 @@ def log_hints(data: LocalData | Stream, loaded: Any) -> None:
         )
         return
     said = hints_of_identifiers(find_identifiers([data], data.names), data.names)
-    whole = loaded
-    if not isinstance(loaded, LocalData):
-        whole = LocalData(loaded, who=checks.NODE, missing=True)
+    whole = loaded if isinstance(loaded, LocalData) else LocalData(loaded, who=checks.NODE, missing=True)
     for hint in (*said, *faults.find_hints([whole], most=faults.CHEAP)):
         logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
 

@@ -6,6 +6,7 @@ import argparse
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from glob import escape
 from pathlib import Path
@@ -16,10 +17,9 @@ from flower_pca.base.errors import FlowerPCAError
 from flower_pca.base.options import Sentence
 from flower_pca.commands import common
 from flower_pca.commands import run as runs
-from flower_pca.core.config import PCAConfig, covariate_names
+from flower_pca.core.config import PCAConfig
 from flower_pca.hints.words import columns_of_few_words, hints_of_words
 from flower_pca.names.columns import enumeration, is_nameless, split_names, unusable_columns_error
-from flower_pca.rows.covariates import SITE
 from flower_pca.rows.local import LocalData
 
 if TYPE_CHECKING:
@@ -149,9 +149,12 @@ def _error_about_gaps(args: argparse.Namespace, shards: Sequence[Any]) -> list[s
 
 def _default_missing(args: argparse.Namespace) -> str:
     """Return a value of --missing that the other options allow, for a trial run if the user has not set --missing."""
-    if args.harmonize is not None or args.dp is not None:
-        return "error"
-    return "local_mean" if SITE in covariate_names("adjust", args.adjust) else "mean"
+    components = 1 if args.components is None else args.components
+    for missing in ("mean", "local_mean"):
+        with suppress(FlowerPCAError):
+            runs.config_of(argparse.Namespace(**{**vars(args), "missing": missing, "components": components}))
+            return missing
+    return "error"
 
 
 @dataclass
@@ -220,10 +223,12 @@ def _rows_without_words(args: argparse.Namespace) -> tuple[list[Any], list[str]]
 
 
 def _read_files(args: argparse.Namespace) -> _ReadSites:
-    from flower_pca.data import sources
+    from flower_pca.data import partition, sources
     from flower_pca.data.reading import file_stem, names_matching, require_matches
 
+    common.require_options_of_rows(args)
     _, files = sources.files_of(args.data, "*", args.without)
+    partition.require_clients(len(files), args.clients, files=True)
     columns = split_names(args.columns)
     if columns is not None:
         columns = tuple(dict.fromkeys([*columns, *args.covariates]))
@@ -234,7 +239,7 @@ def _read_files(args: argparse.Namespace) -> _ReadSites:
             tables[file] = sources.table(str(file), columns=columns, words=words, gaps=common.gaps_by_column(args))
         except FlowerPCAError as error:
             read.leave_out(file_stem(file), error)
-    require_matches("The columns to leave out", [n for table in tables.values() for n in table.columns], args.drop)
+    require_matches(sources.DROPPED, [n for table in tables.values() for n in table.columns], args.drop)
     dropped = {file: names_matching(table.columns, args.drop) for file, table in tables.items()}
     tables = {file: table.without(dropped[file]) for file, table in tables.items()}
     without = {file: table for file, table in tables.items() if table.words}

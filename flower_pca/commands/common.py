@@ -208,18 +208,13 @@ def clients_of(args: argparse.Namespace) -> list[Any]:
             without=args.without,
             gaps=gaps_by_column(args),
         )
-    if getattr(args, "ids", None) is not None:
-        raise ConfigError(
-            "--ids is for --partitioned-by columns. Write --partitioned-by columns as well, or leave --ids out."
-        )
-    needed = None if args.partition is None else partition.label_column(args.partition)
+    require_options_of_rows(args)
+    if args.partition is None:
+        needed = None
+    else:
+        needed = partition.label_column(args.partition)
     beside, columns = () if needed is None else (needed,), split_names(args.columns)
     covariates = getattr(args, "covariates", ())
-    if both := [name for name in covariates if name in args.drop]:
-        raise ConfigError(
-            f"--drop leaves out {enumeration(both)}, but --explain, --adjust or --keep needs it. Remove it from "
-            "--drop: a column of these options is never a feature."
-        )
     if columns is not None:
         columns = tuple(dict.fromkeys([*columns, *covariates]))
     more = sources.words_among(args.data, covariates, drop=args.drop, without=args.without)
@@ -241,6 +236,19 @@ def clients_of(args: argparse.Namespace) -> list[Any]:
     if table.sites:
         return shards
     return _without_sites(shards, args.without)
+
+
+def require_options_of_rows(given: argparse.Namespace) -> None:
+    """Raise a ConfigError if options of a run over rows contradict each other."""
+    if getattr(given, "ids", None) is not None:
+        raise ConfigError(
+            "--ids is for --partitioned-by columns. Write --partitioned-by columns as well, or leave --ids out."
+        )
+    if both := [name for name in getattr(given, "covariates", ()) if name in given.drop]:
+        raise ConfigError(
+            f"--drop leaves out {enumeration(both)}, but --explain, --adjust or --keep needs it. Remove it from "
+            "--drop: a column of these options is never a feature."
+        )
 
 
 def name_sites_without_rows(shards: Mapping[Any, Any]) -> None:

@@ -46,6 +46,16 @@ class Comparison:
         The largest angle after each message, if the run had an estimate of the components then.
     messages : tuple of int
         The numbers of the messages to which `angles` belong, counted from 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca.comparison import compare
+    >>> rng = np.random.default_rng(0)
+    >>> sites = [rng.standard_normal((60, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> (compared,) = compare(sites, algorithms=["krylov"], n_components=2)
+    >>> compared.result.n_components_, compared.angle < 1e-6
+    (2, True)
     """
 
     algorithm: str
@@ -133,6 +143,17 @@ def compare(
         If a parameter is not valid.
     DataError
         If a shard cannot be used.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca.comparison import compare
+    >>> rng = np.random.default_rng(0)
+    >>> sites = [rng.standard_normal((60, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> for compared in compare(sites, algorithms=["krylov", "uda"], n_components=2):
+    ...     print(compared.algorithm, compared.angle < 1e-6)
+    krylov True
+    uda False
     """
     if isinstance(algorithms, str) or len(algorithms) == 0:
         raise ConfigError(
@@ -212,6 +233,15 @@ def slow(
         See `compare`.
     tol : float or None, default=None
         See `compare`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca.comparison import slow
+    >>> rng = np.random.default_rng(0)
+    >>> sites = [rng.standard_normal((60, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> slow(sites, algorithms=["ssi", "krylov"])  # none of them is slow on these rows
+    {}
     """
     wanted = checks.components(n_components)
     values = pooled_eigenpairs(shards, wanted, center=center, scale=scale, missing=missing)[0]

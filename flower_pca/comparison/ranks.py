@@ -1,4 +1,17 @@
-"""Tables that help to choose numbers of shared and local components, and show the benefit of personalization."""
+"""Tables that help to choose numbers of shared and local components, and show the benefit of personalization.
+
+Examples
+--------
+>>> import numpy as np
+>>> from flower_pca.comparison.ranks import rank_table
+>>> rng = np.random.default_rng(0)
+>>> scales = [[6, 4, 0.1, 0.1], [6, 0.1, 4, 0.1], [6, 0.1, 4, 0.1]]  # all share the first direction
+>>> sites = [rng.standard_normal((60, 4)) * scale for scale in scales]
+>>> for ranks in rank_table(sites, [(1, 0), (1, 1)]):
+...     print(ranks.shared, ranks.own, ranks.error < 0.1)
+1 0 False
+1 1 True
+"""
 
 from __future__ import annotations
 

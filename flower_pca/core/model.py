@@ -86,6 +86,8 @@ class EarlierRun:
         Sums of squares along the components with which the present run begins.
     angle : float or None
         The largest remaining angle of the components, or None if the earlier run reported no angle.
+    rounding : float
+        The relative rounding error of products on the network, in this run or the earlier one.
     """
 
     n: int
@@ -94,6 +96,7 @@ class EarlierRun:
     trace: float
     values: Array
     angle: float | None
+    rounding: float = 0.0
 
     def has_same_rows(self, model: Model) -> bool:
         """Return whether the opening of this run has found the same rows and frame as the earlier run."""
@@ -110,7 +113,9 @@ class EarlierRun:
             return True
         some = min(len(self.values), Z.shape[1])
         found = np.sum(Z[:, :some] * model.product[:, :some], axis=0)
-        return _are_equal_up_to_rounding(self.values[:some], found, model.trace)
+        return _are_equal_up_to_rounding(
+            self.values[:some], found, model.trace * (1.0 + _ADDED_UP * self.rounding / _SAME_SUM)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,13 @@
-"""Distribute the rows of a table over the clients of a simulation. Partitions are pure functions of sizes or labels."""
+"""Distribute the rows of a table over the clients of a simulation. Partitions are pure functions of sizes or labels.
+
+Examples
+--------
+>>> from flower_pca.data import partition
+>>> [len(rows) for rows in partition.contiguous(10, 3)]
+[4, 3, 3]
+>>> [len(rows) for rows in partition.make("by_size(sizes=[3, 1])", 8, 2)]
+[6, 2]
+"""
 
 from __future__ import annotations
 
@@ -82,12 +91,7 @@ def deal(table: Table, spec: str | None = None, n_clients: int | None = None) ->
     Without a spec, each part of the table becomes a client. If the table has no parts, the partition is contiguous.
     """
     if spec is None and len(table.parts) > 1:
-        if n_clients not in (None, len(table.parts)):
-            each = ", one for each file" if table.origin else ""
-            raise ConfigError(
-                f"The data has {len(table.parts)} clients{each}, not {n_clients}. Leave the number of clients out, or "
-                "name a partition to mix their rows."
-            )
+        require_clients(len(table.parts), n_clients, files=bool(table.origin))
         return [part.bare() for part in table.parts]
     if table.source and not len(table):
         raise no_rows_error(table.source)
@@ -95,6 +99,16 @@ def deal(table: Table, spec: str | None = None, n_clients: int | None = None) ->
     parts = make_parts(spec or _PLAIN, len(table), n_clients, beside=table.beside, place=place)
     names = site_names(spec, table.beside, parts)
     return [table.take(part, site).bare() for part, site in zip(parts, names, strict=True) if len(part)]
+
+
+def require_clients(parts: int, n_clients: int | None, *, files: bool) -> None:
+    """Raise a ConfigError if the data has several parts, but another number of clients is given."""
+    if parts > 1 and n_clients not in (None, parts):
+        each = ", one for each file" if files else ""
+        raise ConfigError(
+            f"The data has {parts} clients{each}, not {n_clients}. Leave the number of clients out, or name a "
+            "partition to mix their rows."
+        )
 
 
 def site_names(spec: str | None, beside: Mapping[str, Array], parts: Sequence[Array]) -> list[str]:

@@ -2,6 +2,14 @@
 
 A source is named by a spec string such as "npz(path='patients.npz', key='X')", or by a bare path. For a bare path, the
 ending of the file name determines the source. A folder is a source with one file per client.
+
+Examples
+--------
+>>> import numpy as np
+>>> from flower_pca.data import sources
+>>> np.savez("patients.npz", X=np.eye(3))
+>>> len(sources.table("npz(path='patients.npz', key='X')"))
+3
 """
 
 from __future__ import annotations
@@ -79,6 +87,7 @@ def folder(
     thousands: str | Mapping[str, str] | None = None,
     encoding: str | Mapping[str, str] | None = None,
     gaps: Any = None,
+    sheet: str | int | Mapping[str, str | int] | None = None,
     drop: Sequence[str] = (),
     without: Sequence[str] = (),
     layer: str | None = None,
@@ -118,6 +127,8 @@ def folder(
         The encoding of csv files.
     gaps : default=None
         Values that stand for a missing value in all files: see `csv`.
+    sheet : str, int, mapping or None, default=None
+        The sheet of spreadsheets: see `excel`.
     drop : sequence of str, default=()
         Names of columns to leave out, or patterns such as "lab_*". These columns may hold anything.
     without : sequence of str, default=()
@@ -151,6 +162,7 @@ def folder(
         "thousands": thousands,
         "encoding": encoding,
         "gaps": gaps,
+        "sheet": sheet,
         "layer": layer,
         "use_highly_variable": use_highly_variable,
         "normalize": normalize,
@@ -425,7 +437,7 @@ def _load(
             f"The data of {spec} has {labels.count(loaded.ndim, 'dimension')}, but a table needs 2 (rows and columns). "
             "If it is a vector x, save x[:, None] instead."
         )
-    require_matches(_DROPPED, loaded.columns, drop)
+    require_matches(DROPPED, loaded.columns, drop)
     loaded = loaded.without(names_matching(loaded.columns, drop))
     if columns is None:
         return loaded
@@ -452,7 +464,7 @@ def _loader_of(spec: str) -> partial[Table]:
     return partial(specs.bind(spec, SOURCES, what="The data source", rule=rule))
 
 
-_DROPPED: Final = "column to leave out"
+DROPPED: Final = "column to leave out"
 
 
 def _parties_of_folder(
@@ -537,7 +549,7 @@ def _read_tables(
     If `people` is true, an error about a column of text suggests using this column as row identifiers.
     """
     tables = [_read_table(file, options) for file in files]
-    require_matches(_DROPPED, [name for table in tables for name in table.columns], drop)
+    require_matches(DROPPED, [name for table in tables for name in table.columns], drop)
     tables = [table.without(names_matching(table.columns, drop)) for table in tables]
     for table, file in zip(tables, files, strict=True):
         if table.words and people:
@@ -565,8 +577,8 @@ def _read_table(file: Path, options: Mapping[str, Any]) -> Table:
     given = {name: value for name, value in of_file.items() if value is not None}
     gaps = None if "gaps" in known else given.pop("gaps", None)
     for name in given:
-        # Options of text files are ignored for other files in the folder.
-        if name not in known and name not in _OF_TEXT:
+        # Options of text files and of spreadsheets are ignored for other files in the folder.
+        if name not in known and name not in (*_OF_TEXT, "sheet"):
             raise ConfigError(
                 f"{file} cannot be read with {name}={shown(given[name])}. Leave {name} out, or use "
                 f"{next((kind for kind, names in _OF_KIND.items() if name in names), 'files with named columns')}.",
@@ -584,7 +596,7 @@ _OF_KIND: Final = {
     ".bed files": ("people", "variants", "ambiguous"),
 }
 _OF_TEXT: Final = ("sep", "header", "decimal", "thousands", "encoding")
-_BY_FILE: Final = (*_OF_TEXT, "people")
+_BY_FILE: Final = (*_OF_TEXT, "sheet", "people")
 
 
 def _option_for_file(value: Any, file: Path) -> Any:

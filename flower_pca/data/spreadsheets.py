@@ -10,7 +10,7 @@ from typing import Any, Final
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError, DataError, requiring
 from flower_pca.base.shown import in_one_line, shown
-from flower_pca.data.reading import reading_file, require_memory
+from flower_pca.data.reading import file_stem, reading_file, require_memory
 from flower_pca.data.typed import table_of
 from flower_pca.names.columns import enumeration
 from flower_pca.names.table import Table
@@ -119,7 +119,8 @@ def _chosen_sheet(file: Path, book: Any, sheet: str | int | None) -> Any:
     if len(filled) > 1:
         raise DataError(
             f"{file} has {labels.count(len(filled), 'sheet')} with cells in them: {enumeration(map(repr, filled))}. "
-            f"Name one: excel(path={str(file)!r}, sheet={filled[0]!r})."
+            f"Name one: excel(path={str(file)!r}, sheet={filled[0]!r}); for a folder, folder(..., "
+            f"sheet={ {file_stem(file): filled[0]}!r})."
         )
     return book.get_sheet_by_name(filled[0] if filled else names[0])
 

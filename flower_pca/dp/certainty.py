@@ -9,6 +9,17 @@ because the largest eigenvalue varies. Noise on the mean has a further effect: i
 wrong mean, the error of the mean becomes a common direction of all rows. The total variance is computed
 from the moments in the answers to the first message, and contains the noise on these answers: see
 `stages.summed_opening`.
+
+Examples
+--------
+>>> import numpy as np
+>>> from flower_pca import DP, simulate
+>>> rng = np.random.default_rng(0)
+>>> sites = [rng.standard_normal((60, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+>>> dp = DP(epsilon=1e4, delta=1e-6, clip=20.0)
+>>> result = simulate("covariance", sites, n_components=2, dp=dp)
+>>> print(result.certainty.signal > 1.0)  # both components stand out from the noise
+[ True  True]
 """
 
 from __future__ import annotations

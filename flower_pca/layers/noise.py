@@ -365,8 +365,26 @@ def sharing_arrays(among: int) -> Arrays:
 def noise_share(std: float, survivors: int) -> float:
     """Return the standard deviation of each client's noise if `survivors` clients together must reach `std`.
 
-    The noise of N clients together has the deviation std sqrt(N / survivors). `survivors` is the number of
-    honest clients that must remain: the threshold of the masked sum minus the clients that may collude.
+    The noise of N clients together has the deviation std sqrt(N / survivors).
+
+    Parameters
+    ----------
+    std : float
+        The standard deviation of the noise that the sum of the answers needs.
+    survivors : int
+        The number of honest clients that must remain: the threshold of the masked sum minus the clients that may
+        collude.
+
+    Returns
+    -------
+    float
+        The standard deviation of the noise of one client.
+
+    Examples
+    --------
+    >>> from flower_pca.layers.noise import noise_share
+    >>> noise_share(12.0, survivors=9)
+    4.0
     """
     checks.number("std", std, least=0.0)
     checks.integer("survivors", survivors, least=1)

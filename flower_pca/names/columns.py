@@ -23,7 +23,14 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from flower_pca.base.errors import OTHER_CLIENT, OTHER_SERVER, ConfigError, DataError, FlowerPCAError, ProtocolError
-from flower_pca.base.labels import INDEX, clean_name, describe_difference, describe_duplicate, join_with_and
+from flower_pca.base.labels import (
+    INDEX,
+    clean_name,
+    describe_difference,
+    describe_duplicate,
+    join_with_and,
+    join_with_or,
+)
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import Sentence, advice_to_read_apart, option, reader_argument
 from flower_pca.base.shown import shown
@@ -45,6 +52,8 @@ _AMONG: Final = " among numbers"
 # This pattern matches descriptions of unusable columns that quote a word, or that begin with "text" because cells are
 # not shown. Numbers with a decimal comma and pandas types do not match.
 _TEXT: Final = re.compile(r"(text\b|['\"](?![-+]?\d|datetime|timedelta|period|complex))")
+_CELL: Final = re.compile(r"(['\"])([^\d'\"…]+)\1 in column ")  # a description of a bad cell that holds a word
+_ALIKE: Final = 3  # If more columns hold the same word for missing values, an error describes only the first.
 _MOST_TEXTS: Final = 5  # If more columns hold text, the error does not suggest to use them as categories.
 # If at most one cell in this many is a word, words are taken for typing errors. Otherwise, the column holds words.
 _RARE: Final = 20
@@ -232,6 +241,11 @@ class Heading:
             return "Give all clients the same columns."
         if set(self.names) > set(others.names):
             return f"Name the columns of the run ({_LISTED}), or give all files the same columns."
+        if set(self.names).isdisjoint(others.names) and len(self.names) > 1:
+            return (
+                "If each column is a sample, transpose the files, because a row must be a sample. Otherwise, give all "
+                "files the same columns."
+            )
         return "Give all files the same columns."
 
 
@@ -385,25 +399,62 @@ def unusable_columns_error(who: object, words: Mapping[str, str], *, file: bool 
             remedy = without + ", or write the file without it."
         return DataError(f"The columns of {who} must have different names, but there is {enumeration(odd)}. {remedy}")
     between = {found[1] for word in words.values() if (found := re.search(r"['\"][-+]?\d{1,3}([., '])\d{3}\b", word))}
+    coded = _coded(words)
+    others = [name for name in words if name not in coded] or list(words)
     remedy = f"Choose other columns with {_LISTED}, or encode them."
     if file:
-        remedy = f"Choose other columns with {_LISTED}, {advice_to_read_apart(tuple(words))}, or encode them."
-    of_words = [name for name, word in words.items() if _TEXT.match(word) and not word.endswith(_AMONG)]
+        remedy = f"Choose other columns with {_LISTED}, {advice_to_read_apart(others)}, or encode them."
+    of_words = [name for name in others if _TEXT.match(words[name]) and not words[name].endswith(_AMONG)]
     # An identifier is no category, because every row has a different value.
     texts = [name for name in of_words if not is_called_identifier(name)]
     if texts and not between and len(texts) <= _MOST_TEXTS:
-        if len(texts) == len(words):
+        if len(texts) == len(others) == len(words):
             which = "these are"
         else:
             which = f"columns {join_with_and(texts)} hold" if len(texts) > 1 else f"column {texts[0]} holds"
         remedy = f"If {which} categories, use {option('categorical', texts)}. Otherwise, c{remedy[1:]}"
-    if all(word.endswith(_AMONG) for word in words.values()):
+    if coded and file:
+        # The word is not the end of the sentence, because a full stop would look like a part of it.
+        gaps = f"{reader_argument('gaps', sorted({*coded.values()}))} to mark them as missing"
+        cells = f"cells with {join_with_or(sorted(map(repr, {*coded.values()})))}"
+        remedy = (
+            f"Correct these cells, or empty them if they stand for a missing value, or read the data {gaps}. {remedy}"
+        )
+        if len(coded) < len(words):
+            remedy = remedy.replace("these cells", cells, 1)
+    elif all(word.endswith(_AMONG) for word in words.values()):
         remedy = "Correct these cells, or empty them if they stand for a missing value. " + remedy
     if any(re.search(r"'[-+]?\d*,\d+'", word) for word in words.values()):
         remedy = f"Read decimal commas {reader_argument('decimal', ',')}. {remedy}"
     if between:
         remedy = f"Read thousands separators {reader_argument('thousands', min(between))}. {remedy}"
-    return DataError(f"{what} must hold numbers, but there is {enumeration(words.values())}. {remedy}")
+    return DataError(f"{what} must hold numbers, but there is {enumeration(_grouped(words, coded))}. {remedy}")
+
+
+def _coded(words: Mapping[str, str]) -> dict[str, str]:
+    """Return the columns in which a single word may stand for missing values, with this word.
+
+    The word is rare among the numbers of at least one column. If there are more than two such words, they are something
+    else, such as a second line of names.
+    """
+    found = {name: match[2] for name, word in words.items() if (match := _CELL.match(word))}
+    rare = {word for name, word in found.items() if words[name].endswith(_AMONG)}
+    return {name: word for name, word in found.items() if word in rare} if len(rare) <= 2 else {}
+
+
+def _grouped(words: Mapping[str, str], coded: Mapping[str, str]) -> list[str]:
+    """Return the descriptions of bad columns. Of many columns with the same coded word, only the first is described."""
+    shown: list[str] = []
+    said: set[str] = set()
+    number = Counter(coded.values())
+    for name, described in words.items():
+        word = coded.get(name)
+        if word is None or number[word] <= _ALIKE:
+            shown.append(described)
+        elif word not in said:
+            said.add(word)
+            shown.append(f"{described.removesuffix(_AMONG)} and in {number[word] - 1} more columns")
+    return shown
 
 
 def among_numbers(words: str, *, bad: int, total: int) -> str:

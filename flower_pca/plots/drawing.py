@@ -27,7 +27,32 @@ def pictures_for_report(result: Result, shards: Shards = None) -> dict[str, Pict
 
 
 def available(result: Result, shards: Shards = None) -> dict[str, Picture]:
-    """Return the pictures that can be drawn from a result, and from the rows of the clients if `shards` has them."""
+    """Return the pictures that can be drawn from a result, and from the rows of the clients if `shards` has them.
+
+    Parameters
+    ----------
+    result : Result
+        The result of a run.
+    shards : sequence, mapping or None, default=None
+        The rows of each client, for pictures of rows.
+
+    Returns
+    -------
+    dict of Picture
+        The pictures by name. `PCAResult.plot` takes the names.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import plots, simulate
+    >>> rng = np.random.default_rng(0)
+    >>> sites = [rng.standard_normal((60, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> result = simulate("krylov", sites, n_components=2)
+    >>> "scree" in plots.available(result), "scores" in plots.available(result)
+    (True, False)
+    >>> "scores" in plots.available(result, sites)
+    True
+    """
     kinds = {what: picture for what, picture in PICTURES.items() if isinstance(result, picture.of)}
     return {what: p for what, p in kinds.items() if p.need is None or p.need.met(result, shards)}
 

@@ -35,6 +35,18 @@ def spe_against_t2(scored: Mapping[Any, RowScores], limits: Limits, path: str | 
     ------
     ConfigError
         If matplotlib is not installed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import simulate
+    >>> from flower_pca.analysis.monitor import Monitor
+    >>> from flower_pca.plots.monitored import spe_against_t2
+    >>> rng = np.random.default_rng(0)
+    >>> sites = [rng.standard_normal((60, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> monitor = Monitor(simulate("krylov", sites, n_components=2, monitor=True))
+    >>> spe_against_t2({"today": monitor.score(sites[0])}, monitor.limits(0.99), "rows.svg").name
+    'rows.svg'
     """
     style.suffix(path)
     figure = style.new_figure(_SIZE)

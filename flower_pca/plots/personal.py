@@ -1,4 +1,18 @@
-"""Pictures of a personalized result: distances between clients, and the shared and own parts of their rows."""
+"""Pictures of a personalized result: distances between clients, and the shared and local parts of their rows.
+
+Examples
+--------
+>>> import numpy as np
+>>> from flower_pca import simulate
+>>> from flower_pca.plots import personal
+>>> rng = np.random.default_rng(0)
+>>> scales = [[6, 4, 0.1, 0.1], [6, 0.1, 4, 0.1], [6, 0.1, 4, 0.1]]  # all share the first direction
+>>> sites = [rng.standard_normal((60, 4)) * scale for scale in scales]
+>>> result = simulate("exact_per_pca(local_components=1)", sites, n_components=1)
+>>> parts = [result.split(rows, client=i) for i, rows in enumerate(sites)]
+>>> personal.pictures(parts, "parts.svg", shape=(60, 4)).name
+'parts.svg'
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,16 @@
-"""Pictures of a tracking run: how much the subspace moves, how well it fits, and at which steps it changes."""
+"""Pictures of a tracking run: how much the subspace moves, how well it fits, and at which steps it changes.
+
+Examples
+--------
+>>> import numpy as np
+>>> from flower_pca import track
+>>> from flower_pca.plots import tracking
+>>> rng = np.random.default_rng(0)
+>>> streams = [rng.standard_normal((90, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+>>> result = track("st_miss", streams, batch=30, n_components=2)
+>>> tracking.subspace_change(result, "change.svg").name
+'change.svg'
+"""
 
 from __future__ import annotations
 

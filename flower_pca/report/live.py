@@ -42,15 +42,20 @@ class Live:
         Minimum number of seconds between two versions of the page. The browser reloads the page after this time,
         rounded to whole seconds.
 
-    Examples
-    --------
-    >>> with Live("live.html", title="Three sensors") as live:
-    ...     result = track("st_miss", clients, n_components=3, on_step=live)
-
     Raises
     ------
     ConfigError
         If the file cannot be written, or its name does not end in .html.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import track
+    >>> from flower_pca.report.live import Live
+    >>> rng = np.random.default_rng(0)
+    >>> streams = [rng.standard_normal((90, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> with Live("live.html", title="Three sensors") as live:
+    ...     result = track("st_miss", streams, batch=30, n_components=2, on_step=live)
     """
 
     def __init__(self, path: str | os.PathLike[str], *, title: str, every: float = 5.0) -> None:

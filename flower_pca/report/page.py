@@ -54,6 +54,16 @@ def write(
     -------
     path
         The path of the report.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import report, simulate
+    >>> rng = np.random.default_rng(0)
+    >>> sites = [rng.standard_normal((60, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> result = simulate("krylov", sites, n_components=2)
+    >>> report.write(result, "report.html", title="Three hospitals").name
+    'report.html'
     """
     shown, rows = plots.with_rows(result, shards)
     if rows is not None and isinstance(shown, PCAResult) and not can_score_sites(shown, len(rows)):

@@ -74,6 +74,16 @@ class Summary:
         Sentences about the reliability of the result, each with a tone.
     components : Listing
         The components as a table.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import simulate
+    >>> rng = np.random.default_rng(0)
+    >>> sites = [rng.standard_normal((60, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> summary = simulate("krylov", sites, n_components=2).summary()
+    >>> print(summary.size)
+    180 rows x 6 columns
     """
 
     title: str

@@ -396,8 +396,7 @@ class PCAResult:
         j = int(factors.argmin())
         return (
             f"Scores of new rows are smaller than scores of the rows of the run, by {1.0 - factors[j]:.0%} along "
-            "component "
-            f"{j + 1}"
+            f"component {j + 1}"
         )
 
     @property

@@ -1,4 +1,4 @@
-"""`PersonalResult`: shared components of all clients, and each client's own components.
+"""`PersonalResult`: shared components of all clients, and each client's local components.
 
 `TripleResult` adds the outlying entries that were removed.
 """
@@ -43,7 +43,7 @@ class Parts(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PersonalResult(PCAResult):
-    """Shared components, and each client's own components.
+    """Shared components, and each client's local components.
 
     The shared components are in `components_`, and the own components of a client are in `local[client]["components"]`.
 
@@ -276,7 +276,7 @@ def _clients_with(name: str, left: Mapping[str, Array], what: str) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TripleResult(PersonalResult):
-    """Shared components, each client's own components, and the outlying entries that were removed.
+    """Shared components, each client's local components, and the outlying entries that were removed.
 
     Rows are the sum of a shared part, an own part, a sparse part and noise. The attributes of `PersonalResult` are
     about rows without their sparse part.

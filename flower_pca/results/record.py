@@ -56,6 +56,17 @@ class ClientStep:
         the norm of all observed entries. None without observed entries.
     site : str
         The name of the client, or "".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import track
+    >>> rng = np.random.default_rng(0)
+    >>> streams = [rng.standard_normal((90, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> records = []
+    >>> result = track("st_miss", streams, batch=30, n_components=2, on_step=records.append)
+    >>> [client.rows for client in records[0].clients.values()]
+    [30, 30, 30]
     """
 
     rows: int
@@ -98,6 +109,17 @@ class StepRecord:
         Number of rows with fewer independent observed entries than components.
     clients : mapping
         The figures of each client, by key. Empty with masks, because the server then sees only sums.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import track
+    >>> rng = np.random.default_rng(0)
+    >>> streams = [rng.standard_normal((90, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> records = []
+    >>> result = track("st_miss", streams, batch=30, n_components=2, on_step=records.append)
+    >>> [(record.step, record.rows) for record in records]
+    [(0, 90), (1, 90), (2, 90)]
     """
 
     step: int
@@ -267,6 +289,18 @@ class Events:
         If the file has lines although `resume` is False, or cannot be written.
     DataError
         If the lines of the file do not belong to the run that is resumed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import track
+    >>> from pathlib import Path
+    >>> from flower_pca.results.record import Events
+    >>> rng = np.random.default_rng(0)
+    >>> streams = [rng.standard_normal((90, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> result = track("st_miss", streams, batch=30, n_components=2, on_step=Events("steps.jsonl"))
+    >>> len(Path("steps.jsonl").read_text(encoding="utf-8").splitlines())  # one line for each step
+    3
     """
 
     def __init__(self, path: str | os.PathLike[str], *, resume: bool = False) -> None:

@@ -28,6 +28,7 @@ from flower_pca.base.shown import brief, shown
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.model import EarlierRun, Model
 from flower_pca.results.pca import PCAResult
+from flower_pca.settings.bits import BITS, ROUNDING
 
 
 class StartComponents(NamedTuple):
@@ -121,9 +122,17 @@ def start_block(
 
 
 def earlier_run(
-    init: Start, algorithm: Algorithm[Any], *, n_components: int | float, wanted: tuple[str, ...] | None
+    init: Start,
+    algorithm: Algorithm[Any],
+    *,
+    n_components: int | float,
+    wanted: tuple[str, ...] | None,
+    rounding: float = 0.0,
 ) -> EarlierRun | None:
-    """Return the figures by which the rows of a converged earlier run are recognized, or None for any other start."""
+    """Return the figures by which the rows of a converged earlier run are recognized, or None for any other start.
+
+    `rounding` is the relative rounding error of products in this run.
+    """
     found: Any = _load_start(init)
     if not isinstance(found, PCAResult) or not isinstance(n_components, int):
         return None
@@ -142,6 +151,7 @@ def earlier_run(
         trace=found.total_variance_ * degrees,
         values=found.explained_variance_[:n_components] * degrees,
         angle=_error_as_angle(found, algorithm),
+        rounding=max(rounding, ROUNDING[BITS.get(str(found.config.get("wire")), 64)]),
     )
 
 

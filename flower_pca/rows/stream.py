@@ -51,6 +51,16 @@ class Completion:
         True for outliers, which are replaced in `rows`.
     missing : ndarray of shape (n, d)
         True for missing values, which are filled in `rows`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca.rows.stream import Completion
+    >>> rows = np.array([[1.0, 2.0], [3.0, 4.5]])  # 4.5 stands for a missing value
+    >>> nothing = np.zeros((2, 2))
+    >>> batch = Completion(rows, outliers=nothing, found=nothing > 0, missing=rows == 4.5)
+    >>> print(batch.missing.sum())
+    1
     """
 
     rows: Array

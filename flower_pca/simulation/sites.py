@@ -63,9 +63,9 @@ def clients_as_run(shards: Any, *, missing: bool) -> list[LocalData]:
     ]
 
 
-def clients_of(shards: Any, *, missing: bool, columns: tuple[str, ...] | None = None) -> list[LocalData]:
-    """Return the shards as clients with the columns in `columns`, or with all columns if it is None."""
-    return clients_of_tables(sites_of(shards), missing=missing, columns=columns)
+def clients_of(shards: Any, *, missing: bool) -> list[LocalData]:
+    """Return the shards as clients with all of their columns."""
+    return clients_of_tables(sites_of(shards), missing=missing)
 
 
 def clients_of_tables(

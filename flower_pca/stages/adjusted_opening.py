@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from flower_pca.base import labels
+from flower_pca.base import labels, linalg
 from flower_pca.base.errors import OTHER_CLIENT, OTHER_SERVER, DataError, ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
@@ -262,6 +262,9 @@ def adjusted_model(state: AdjustedState, features: Opening, model: Model) -> Mod
             "covariates, or use more rows."
         )
     found = features.finish(replace(state.features, total=total), model)
+    if features.bits < 64 and found.product is not None:
+        # The products were rounded before the part of the covariates was removed, which may be the larger part.
+        found = replace(found, basis=linalg.orth(found.product), product=None)
     covariates = replace(model.covariates, mean=means, slopes=slopes)
     frame = replace(found.frame, covariates=covariates)
     lengths = np.sqrt(np.sum((slopes / frame.column_divisors) ** 2, axis=1))

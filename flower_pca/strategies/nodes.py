@@ -541,11 +541,9 @@ class Nodes:
         if "default" in self._actions:
             return f"its ClientApp has PCA without an action. Leave action={action!r} out of the strategy"
         there, first = labels.join_with_and([repr(each) for each in self._actions]), repr(self._actions[0])
-        if len(self._actions) > 1:
-            found = f"has PCA under the actions {there}" + (f", not {action!r}" if action else "")
-        else:
-            found = f"has PCA under the action {there}" + (f", not {action!r}" if action else "")
-        return f"its ClientApp {found}. Give the strategy action={first}"
+        actions = labels.pluralize(len(self._actions), "action")
+        instead = f", not {action!r}" if action else ""
+        return f"its ClientApp has PCA under the {actions} {there}{instead}. Give the strategy action={first}"
 
     def _ask_for_actions(self, node: int) -> list[str] | None:
         """Return the actions under which a node's app has PCA, or None if the node does not answer."""

@@ -11,6 +11,15 @@ The statistic is large only if the rows have moved permanently, so a change is d
 one of the four values is more than 30 times the smallest, one of the batches contained an outlying row that has spoiled
 the basis which completes the next batch. In this case, the statistic is an eighth of the smallest value.
 
+If rows have heavy tails, two batches in a row may have an outlying row each. The rows of a change point into the same
+directions in both batches, but outlying rows do not. Let A and B be the matrices of both batches outside an earlier
+basis, per row, and let v and w be the leading eigenvectors of B and A. The statistic is at most a multiple of v'Av and
+of w'Bw, which quiet noise hardly reaches. lambda(j-1, j-4) is an upper bound, too, because the bases of steps j-2 and
+j-3 may both be spoiled. A step has no statistic if the basis of the previous step fits its rows much worse than older
+bases do, or if the completed values are much larger than the observed values of the same columns (see
+`Baseline.is_spoiled`). Both show that the previous basis was spoiled, so that it does not complete rows correctly.
+Later steps are not compared with it.
+
 The usual size of the statistic is learned from the stream. The module keeps logarithms of the statistic, minus the
 logarithm of (1 + sqrt(d/n))^2 / m, to which noise is proportional for batches of n rows and d columns outside bases
 that were found from m rows. On both sides of their median, the logarithms are modeled as exponential. So the statistic
@@ -52,6 +61,13 @@ _MARGIN: Final = 0.3
 _SEASONAL: Final = 0.4
 # After a batch with an outlying row, rows completed with its basis may have this many times the usual value.
 _SPOILED: Final = 8.0
+# The statistic is at most this many times the largest eigenvalue of noise that has the variance of a batch along the
+# leading direction of the other batch.
+_COMMON: Final = 1.75
+# The previous basis is spoiled if it leaves this many times as much of a batch as an older basis does.
+_WORSE: Final = 2.0
+# It is also spoiled if completed rows have this many times the variance that observed values allow.
+_BEYOND: Final = 1.4
 # At least this many steps after a change are needed to show the usual size of the statistic from then on.
 _FEW: Final = 4
 STEPS_NEEDED: Final = _LEAST + _OLDER  # number of steps after which there is a level
@@ -243,23 +259,62 @@ class RecentBases:
         The number of rows from which each basis was found.
     before : tuple of float
         The largest eigenvalues of the previous step outside the bases before it, per row, newest basis first.
+    factor : ndarray
+        F of the previous step, where F F' approximates its matrix C per row. It has no columns if it is unknown.
     """
 
     bases: tuple[Array, ...] = ()
     rows: tuple[int, ...] = ()
     before: tuple[float, ...] = ()
+    factor: Array = field(default_factory=lambda: np.zeros((0, 0)))
 
-    def statistic(self, outside: tuple[float, ...]) -> float | None:
+    def statistic(self, outside: tuple[float, ...], factor: Array, rows: int) -> float | None:
         """Return the statistic of a step, or None if there are too few earlier steps.
 
-        `outside` has the largest eigenvalue of the step outside each of `bases`, per row.
+        `outside` has the largest eigenvalue of the step outside each of `bases`, per row. `factor` is F of the step,
+        and `rows` is the number of its rows.
         """
         if len(outside) < _OLDER or len(self.before) < _OLDER - 1:
             return None
         four = (*self.before[: _OLDER - 1], *outside[1:])
+        noise = (1.0 + np.sqrt(len(self.bases[0]) / max(min(rows, self.rows[0]), 1))) ** 2
+        least = float(min(*four, *self.before[_OLDER - 1 :], _COMMON * noise * self._in_both(factor)))
         if max(four) > _WILD * min(four):
-            return min(four) / _SPOILED
-        return min(four)
+            return least / _SPOILED
+        return least
+
+    def is_spoiled(
+        self, outside: tuple[float, ...], factor: Array, observed: Array | None, *, nothing: float = 0.0
+    ) -> bool:
+        """Return whether an outlying row of the previous step spoiled the basis that completed the rows of this step.
+
+        After a change, the previous basis contains the new directions, so it fits the rows at least as well as older
+        bases do. If all values were observed, the variance along a direction v would be at most the square of the sum
+        of |v_l| s_l, where s_l is the root mean square of the values of column l. `observed` has the squares of s_l, if
+        they are known. Eigenvalues up to `nothing` are rounding errors.
+        """
+        if len(outside) < _OLDER or not factor.size:
+            return False
+        if outside[0] > _WORSE * (min(outside[1:]) + nothing):
+            return True
+        if observed is None:
+            return False
+        direction = _leading(linalg.complement(factor, self.bases[1]))
+        most = float(np.abs(direction) @ np.sqrt(observed)) ** 2
+        return float(np.sum((factor.T @ direction) ** 2)) > _BEYOND * most
+
+    def _in_both(self, factor: Array) -> float:
+        """Return the smallest variance of a batch along the leading direction of the other one, outside older bases.
+
+        The batches are those of the previous step and of this step. Return infinity if a batch is unknown.
+        """
+        if not (factor.size and self.factor.size):
+            return np.inf
+        values = list[float]()
+        for basis in self.bases[1:]:
+            A, B = linalg.complement(self.factor, basis), linalg.complement(factor, basis)
+            values += [float(np.sum((one.T @ _leading(other)) ** 2)) for one, other in ((A, B), (B, A))]
+        return min(values)
 
     def expected_for_noise(self, rows: int) -> float:
         """Return the logarithm of the expected statistic of noise in a batch with this many rows, up to a constant.
@@ -272,16 +327,21 @@ class RecentBases:
         entries = 2.0 * np.log1p(np.sqrt(d / batch))
         return float(entries - np.log(basis))
 
-    def after_step(self, basis: Array, outside: tuple[float, ...], rows: int) -> RecentBases:
-        """Return the state after a step with this basis.
+    def after_step(
+        self, basis: Array, outside: tuple[float, ...], rows: int, factor: Array, *, spoiled: bool
+    ) -> RecentBases:
+        """Return the state after a step with this basis, and with the factor F of its matrix.
+
+        If the previous basis was spoiled, it is forgotten.
 
         A step with too few rows is ignored, because its basis is unchanged. If three of these steps replaced all older
         bases, a change during an outage of all clients would be missed.
         """
         if self.bases and not outside:
             return self
-        counts = (rows, *self.rows)[:_OLDER]
-        return replace(self, bases=(basis, *self.bases)[:_OLDER], rows=counts, before=outside)
+        first = int(spoiled)
+        bases, counts = (basis, *self.bases[first:])[:_OLDER], (rows, *self.rows[first:])[:_OLDER]
+        return replace(self, bases=bases, rows=counts, before=outside[first:], factor=factor)
 
 
 def largest_outside(solver: SubspaceSolver, bases: tuple[Array, ...]) -> tuple[float, ...]:
@@ -294,6 +354,13 @@ def largest_outside(solver: SubspaceSolver, bases: tuple[Array, ...]) -> tuple[f
     vectors, values = solver.ritz_pairs()
     scaled = vectors * np.sqrt(np.maximum(values, 0.0))
     return tuple(linalg.norm2(linalg.complement(scaled, P)) ** 2 for P in bases)
+
+
+def _leading(F: Array) -> Array:
+    """Return the leading eigenvector of F F'."""
+    _, W = linalg.eigh_descending(F.T @ F)
+    v = F @ W[:, 0]
+    return np.asarray(v / max(float(np.linalg.norm(v)), float(np.finfo(float).tiny)))
 
 
 def _exceeded_at_rate(quiet: Array, rate: float) -> float:

@@ -28,7 +28,7 @@ whose figures have changed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -88,6 +88,10 @@ class ColumnsSeen:
     falls: tuple[float, ...] = ()
     rises: tuple[float, ...] = ()
     outside: Array = field(default_factory=lambda: np.zeros(0))
+
+    def without_basis_before(self, known: ColumnsSeen) -> ColumnsSeen:
+        """Return these figures without the basis that completed the step. `known` are the figures before the step."""
+        return replace(self, sizes=(*self.sizes[:1], *known.sizes[1:]), falls=self.falls[1:], rises=self.rises[1:])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +153,7 @@ def column_statistics(earlier: ColumnsSeen, batch: BatchFigures) -> tuple[dict[s
     falls = tuple(one[0] for one in inside)
     rises = tuple(one[1] for one in inside)
     left = [_squares_outside(*one, P) / batch.rows for one, P in zip(parts, batch.bases, strict=True)]
-    if min(len(earlier.columns), len(earlier.falls), len(inside)) == _BEFORE:
+    if min(len(earlier.columns), len(earlier.falls) + 1, len(inside)) >= _BEFORE:
         up, down, returns = _rises_and_falls(columns, earlier)
         few = min(batch.rows, *earlier.rows)
         # The maximum avoids the logarithm of 0 if there are no more rows than components.

@@ -118,6 +118,9 @@ class FinishedStep(StreamPosition):
         The earlier steps that were declared as changes at their end.
     batch : Batch or None
         The figures of columns and directions in the step, or None if they are not monitored.
+    factor : ndarray
+        F, where F F' approximates the sum of l l' over the completed rows l of the batch, divided by their number. It
+        has no columns if it is unknown.
     """
 
     outside: tuple[float, ...]
@@ -126,6 +129,7 @@ class FinishedStep(StreamPosition):
     size: float
     known: tuple[int, ...]
     batch: BatchFigures | None
+    factor: Array
 
 
 @dataclass(frozen=True)
@@ -157,14 +161,18 @@ class DetectorMemory:
     def outcome_of(self, finished: FinishedStep) -> tuple[StepOutcome, DetectorMemory]:
         """Return the outcome of a step, by levels that are learned from the stream, and the panel after the step."""
         found, named, of_columns = dict[str, float](), columns.unnamed(), self.columns
-        statistic = self.baseline.statistic(finished.outside)
+        observed = None if finished.batch is None else finished.batch.squares / np.maximum(finished.batch.seen, 1.0)
         nothing, usual = _ROUNDING * finished.size, self.baseline.expected_for_noise(finished.rows)
+        spoiled = self.baseline.is_spoiled(finished.outside, finished.factor, observed, nothing=nothing)
+        statistic = None if spoiled else self.baseline.statistic(finished.outside, finished.factor, finished.rows)
         if statistic is not None:
             # Noise from a channel may make the statistic negative.
             found[_OUTSIDE] = float(np.log(max(statistic, 0.0) + max(nothing, _TINY))) - usual
         if self.columns is not None and finished.batch is not None:
             more, named, of_columns = columns.column_statistics(self.columns, finished.batch)
             found |= {name: value for name, value in more.items() if np.isfinite(value)}
+            if spoiled:
+                of_columns = of_columns.without_basis_before(self.columns)
         verdicts, levels = dict[str, ChangeVerdict](), dict(self.levels)
         for name, value in found.items():
             watched = _STATISTICS[name]
@@ -188,7 +196,9 @@ class DetectorMemory:
         if earlier:
             hindsight = hindsight.with_changes(finished.number, earlier, finished.known)
         finding = StepOutcome(np.nan if statistic is None else statistic, level, kind, named)
-        baseline = self.baseline.after_step(finished.basis, finished.outside, finished.rows)
+        baseline = self.baseline.after_step(
+            finished.basis, finished.outside, finished.rows, finished.factor, spoiled=spoiled
+        )
         return finding, DetectorMemory(baseline, of_columns, levels, hindsight)
 
 

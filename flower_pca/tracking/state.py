@@ -379,7 +379,10 @@ def finished_step(
     solver: SubspaceSolver | None,
 ) -> FinishedStep:
     """Return the figures of the finished step that a detector needs. `basis` is the basis at the end of the step."""
-    rows, batch = int(state.sums["rows"]), None
+    rows, batch, factor = int(state.sums["rows"]), None, np.zeros((0, 0))
+    if solver is not None and solver.power is None:  # The power method knows nothing outside of the basis.
+        vectors, found = solver.ritz_pairs()
+        factor = vectors * np.sqrt(np.maximum(found, 0.0) / max(rows, 1))
     if solver is not None and state.by_column is not None:
         batch = BatchFigures(
             seen=state.by_column[0],
@@ -399,6 +402,7 @@ def finished_step(
         size=state.sums["energy"] / max(rows, 1),
         known=tuple(number for number, step in enumerate(state.record, state.gone) if step.changed),
         batch=batch,
+        factor=factor,
         looks=state.detecting,
         since=state.since,
         rate=detector.alarm_rate,

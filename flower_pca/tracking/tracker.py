@@ -146,8 +146,7 @@ class Tracker(Stage[TrackState]):
         if self.monitor and not self._change_detector.learns_level:
             raise ConfigError(
                 f"{option('monitor')} of {self.name} works only with detect=True and without threshold, but the "
-                "tracker is "
-                f"{shown(self.spec)}. Write detect=True, and leave threshold out.",
+                f"tracker is {shown(self.spec)}. Write detect=True, and leave threshold out.",
                 setting="monitor",
                 value=self.monitor,
             )

@@ -406,6 +406,40 @@ def test_separators_and_decimals_may_be_said_by_the_file(tmp_path):
     assert np.array_equal(sources.table(spec).rows, [[1.25, 2], [3, 4], [1250, 6], [7, 8]])
 
 
+def test_files_with_a_sample_in_each_column_are_told_from_files_that_lack_columns(tmp_path):
+    for i, name in enumerate(("north", "south")):
+        samples = [f"mouse{i}{j}" for j in range(4)]
+        (tmp_path / f"{name}.csv").write_text(csv_text(rows_of_site(i), samples))
+    with pytest.raises(DataError, match="If each column is a sample, transpose the files"):
+        sources.table(str(tmp_path))
+
+
+def test_the_sheet_of_a_spreadsheet_may_be_said_by_the_file(tmp_path):
+    write_xlsx(tmp_path / "bonn.xlsx", rows_of_site(0), sheets=("data", "notes"))
+    write_csv(tmp_path / "jena.csv", rows_of_site(1))
+    with pytest.raises(DataError, match=r"for a folder, folder\(\.\.\., sheet=\{'bonn': 'data'\}\)"):
+        sources.table(str(tmp_path))
+    for sheet in ("'data'", "{'bonn': 'data'}"):
+        table = sources.table(f"folder(path={str(tmp_path)!r}, sheet={sheet})")
+        assert np.array_equal(table.rows, np.concatenate([rows_of_site(0), rows_of_site(1)]))
+
+
+def test_a_word_for_missing_values_in_many_columns_is_said_once(tmp_path, capsys):
+    names = [f"p{j}" for j in range(12)]
+    lines = [[f"{i + j / 7:.3f}" for j in range(12)] for i in range(50)]
+    for j in range(12):
+        lines[j + 3][j] = "Filtered"
+    text = [",".join(["sample", *names]), *(",".join([f"s{i}", *line]) for i, line in enumerate(lines))]
+    (tmp_path / "x.csv").write_text("\n".join(text) + "\n")
+    words = ["run", str(tmp_path / "x.csv"), "--clients", "2", "--out", str(tmp_path / "out")]
+    assert cli.main(words) == 2
+    said = capsys.readouterr().err
+    assert "'s0' in column sample (line 2), 'Filtered' in column p0 (line 5) and in 11 more columns. " in said
+    gaps = re.search(r"read the data with (--gaps=\w+) to mark them as missing", said)[1]
+    assert "--drop sample," in said
+    assert cli.main([*words, gaps, "--drop", "sample", "--missing", "mean"]) == 0
+
+
 def test_a_file_that_may_be_a_site_is_an_error_until_it_is_left_out(tmp_path, capsys):
     write_csv(tmp_path / "bonn.csv", rows_of_site(0))
     write_csv(tmp_path / "jena.csv", rows_of_site(1))

@@ -564,6 +564,43 @@ def test_groups_of_sites_that_differ_by_no_unit_are_not_named(bad):
     assert about_units(six_frames()) == []
 
 
+OPTIONS = [
+    ("--clients", 7),
+    ("--drop", "age,agee"),
+    ("--ids", "age"),
+    ("--drop", "age", "--adjust", "age"),
+    ("--highly-variable", "seurat(3)"),
+    ("--variants", "variants(maf=0.01)"),
+    ("--scale", "genotype"),
+    ("--dp", "dp(epsilon=1.0, delta=1e-6, clip=10)", "--mask"),
+    ("--harmonize", "combat", "--adjust", "site"),
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_check_ends_in_the_error_of_the_run(options, tmp_path, capsys):
+    folder = write_folder(tmp_path / "sites", lambda site: lines_of(patients_of(site)), "all")
+    code, _, refusal = flower_pca(capsys, "run", folder, *options, "--out", tmp_path / "out")
+    assert code == 2
+    code, out, error = flower_pca(capsys, "check", folder, *options)
+    assert code == 2
+    assert refusal.strip().removeprefix("flower-pca: ") in (out + error).replace("error: ", "")
+
+
+def test_check_reads_cells_whose_genes_are_selected(tmp_path, capsys):
+    """Highly variable genes are selected from complete counts, so check must not ask for another --missing."""
+    rng = np.random.default_rng(2)
+    genes = [f"gene{j}" for j in range(20)]
+    rates = rng.gamma(0.5, 2.0, (3, 20))
+
+    def lines(site):
+        return lines_of(np.log1p(rng.poisson(rates[rng.integers(3, size=60)]).astype(float)), genes)
+
+    folder = write_folder(tmp_path / "sites", lines, "all")
+    out = flower_pca(capsys, "check", folder, "--highly-variable", "seurat(8)")[1]
+    assert "0 errors" in out
+
+
 @pytest.mark.slow
 def test_check_says_what_a_run_would_say_of_gaps_and_words(tmp_path, capsys):
     """Files with a gap and a column of few words, as a run without --missing and --categorical refuses them."""

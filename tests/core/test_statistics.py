@@ -168,7 +168,8 @@ def test_large_sparse_rows_answer_as_small_ones_do(frame, monkeypatch):
     assert big._whole is not None
     Z = np.linalg.qr(rng.standard_normal((8, 3)))[0]
     size = np.linalg.norm(small.matmat(Z))
-    for of in (lambda data: data.matmat(Z), lambda data: data.squared_error(Z), lambda data: data.leading_eigenpairs(3)[1],
+    for of in (lambda data: data.matmat(Z), lambda data: data.squared_error(Z),
+               lambda data: data.leading_eigenpairs(3)[1],
                lambda data: data.norm2(), lambda data: data.moments().m2, lambda data: data.local_product(Z)[1],
                lambda data: data.sketch(Z)[1](data.sketch(Z)[0])):  # fmt: skip
         np.testing.assert_allclose(of(big), of(small), rtol=0, atol=1e-6 * size)

@@ -281,7 +281,7 @@ def test_no_package_is_imported_to_recognize_an_object():
         import sys
         import numpy as np
         from flower_pca.blocks import adapters
-        adapters.of(np.ones((3, 2)))
+        adapters.as_blocks(np.ones((3, 2)))
         print(sorted({"torch", "h5py", "zarr", "anndata", "pyarrow", "pandas"} & set(sys.modules)))
     """
     done = subprocess.run(

@@ -22,7 +22,7 @@ def some(*clients):
 def opened_roll(**rules):
     """A roll with members 0, 1, 2; client 3 is unfit, and 4 banned."""
     roll = Roll(**rules).with_banned(some(4), "client 4 sent nonsense.")
-    roll, _ = roll.after_answers(Audience.OPENING, some(0, 1, 2), to=range(5))
+    roll, _ = roll.after_answers(Audience.OPENING, some(0, 1, 2), addressees=range(5))
     roll, verdict = (roll, COMPLETE) if roll.members else roll.take(Audience.OPENING, some(0, 1, 2), to=[3])
     assert verdict is COMPLETE
     assert (roll.members, roll.unfit, roll.banned) == (some(0, 1, 2), some(3), some(4))
@@ -70,7 +70,7 @@ def test_too_few_clients_are_an_error_that_says_who_is_left_out_and_why():
 @pytest.mark.parametrize("call", OPENINGS)
 def test_an_opening_asks_once_more_and_then_counts_those_that_answered(call):
     roll = Roll() if call is Audience.OPENING else Roll(addressees=some(0, 1, 2))
-    roll, verdict = roll.after_answers(call, some(0), to=[0, 1, 2])
+    roll, verdict = roll.after_answers(call, some(0), addressees=[0, 1, 2])
     assert verdict is AGAIN
     assert roll.awaited == some(1, 2)
     assert roll.addressees_of(call, (0, 1, 2, 3), number=1) == (1, 2)
@@ -83,7 +83,7 @@ def test_an_opening_asks_once_more_and_then_counts_those_that_answered(call):
 @every("spare", [False, True])
 def test_an_opening_by_sums_counts_at_once_and_may_spare_the_others(call, spare):
     roll = Roll(summed=True, addressees=some(0, 1, 2))
-    roll, verdict = roll.after_answers(call, some(0, 2), to=[0, 1, 2], spare=spare)
+    roll, verdict = roll.after_answers(call, some(0, 2), addressees=[0, 1, 2], may_miss=spare)
     assert verdict is COMPLETE
     assert (roll.members, roll.unfit) == (some(0, 2), some() if spare else some(1))
 
@@ -160,7 +160,7 @@ def test_clients_that_were_not_asked_are_waited_for_as_long_as_some_of_them_are_
     roll = Roll(addressees=some(0, 1, 2, 3)) if call in OPENINGS else opened_roll()
     everybody = frozenset(range(4)) if call in OPENINGS else roll.members
     came = some(0)
-    roll, verdict = roll.after_answers(call, came, to=everybody, unasked=everybody - came)
+    roll, verdict = roll.after_answers(call, came, addressees=everybody, unasked=everybody - came)
     assert (verdict, roll.awaited) == (AGAIN, everybody - came)
     for _ in range(2):  # No client is asked.
         roll, verdict = roll.take(call, came, to=roll.awaited, unasked=roll.awaited)
@@ -201,7 +201,7 @@ def test_a_caller_that_leaves_members_out_samples_once_each_has_answered():
 def test_without_an_opening_everybody_is_asked_every_time_and_every_round_is_whole():
     roll = Roll(opens=False).with_banned(some(2), "wrong")
     assert roll.addressees_of(Audience.ANYONE, roll.present_clients(range(4)), number=0) == (0, 1, 3)
-    roll, verdict = roll.after_answers(Audience.ANYONE, some(3), to=[0, 1, 3])
+    roll, verdict = roll.after_answers(Audience.ANYONE, some(3), addressees=[0, 1, 3])
     assert (verdict, roll.whole, roll.members, roll.unfit) == (COMPLETE, True, some(), some())
 
 
@@ -222,7 +222,7 @@ def test_whatever_happens_the_states_stay_apart_and_a_kept_roll_is_the_same(even
         came = (answers & frozenset(asked)) - banned
         try:
             roll, verdict = roll.with_banned(banned & frozenset(asked), "why").after_answers(
-                call, came | roll.came, to=asked
+                call, came | roll.came, addressees=asked
             )
         except NotEnoughNodes:
             return

@@ -30,15 +30,15 @@ def doubles(data: AllSites) -> Iterator[str]:
     pairs = Counter(zip(owners[again].tolist(), owners[again + 1].tolist(), strict=True))
     for (i, j), count in pairs.items():
         one, other = sites[i], sites[j]
-        if i != j and np.array_equal(one.marks, other.marks) and len(np.unique(one.marks)) > FEW:
+        if i != j and np.array_equal(one.row_hashes, other.row_hashes) and len(np.unique(one.row_hashes)) > FEW:
             yield f"{other.who} holds the same rows as {one.who}. Leave one of them out."
         elif reliable[i] and reliable[j] and count >= max(FEW, 0.05 * min(len(one.rows), len(other.rows))):
             few = count == 1
             what, remedy = f"{'is' if few else 'are'} also in {one.who}", " from one of the two"
-            row = int(np.flatnonzero(np.isin(other.marks, one.marks))[0])
+            row = int(np.flatnonzero(np.isin(other.row_hashes, one.row_hashes))[0])
             if i == j:
-                _, first = np.unique(one.marks, return_index=True)
-                row = int(np.setdiff1d(np.arange(len(one.marks)), first)[0])
+                _, first = np.unique(one.row_hashes, return_index=True)
+                row = int(np.setdiff1d(np.arange(len(one.row_hashes)), first)[0])
                 what, remedy = "repeats an earlier row" if few else "repeat earlier rows", ""
             yield (
                 f"{labels.count(count, 'row')} of {other.who} {what}. The first is {other.place(row)}. Remove "

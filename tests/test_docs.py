@@ -143,7 +143,9 @@ def test_no_page_fetches_anything_from_elsewhere(site):
         assert [address for address in fetched if re.match(r"[a-z]+:|//", address)] == [], page.name
 
 
-@pytest.mark.parametrize("name", ["index.html", "api/flower_pca.Table.html", "deployment.html", "comparison.html"])
+@pytest.mark.parametrize(
+    "name", ["index.html", "algorithms.html", "api/flower_pca.Table.html", "deployment.html", "masking-protocol.html"]
+)
 @pytest.mark.parametrize("width", [360, 1280])
 def test_a_browser_shows_a_page_without_complaint(tab, address, name, width):
     tab.open(address + name, width=width, height=800, mobile=width < 800)

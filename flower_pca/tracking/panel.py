@@ -164,7 +164,7 @@ class Panel:
         observed = None if now.batch is None else now.batch.squares / np.maximum(now.batch.seen, 1.0)
         nothing, usual = _ROUNDING * now.size, self.baseline.usual(now.rows)
         spoiled = self.baseline.is_spoiled(now.outside, now.factor, observed, nothing=nothing)
-        statistic = None if spoiled else self.baseline.statistic(now.outside, now.factor, now.rows)
+        statistic = self.baseline.statistic(now.outside, now.factor, now.rows)
         if statistic is not None:
             # Noise from a channel may make the statistic negative.
             found[_OUTSIDE] = float(np.log(max(statistic, 0.0) + max(nothing, _TINY))) - usual
@@ -177,7 +177,12 @@ class Panel:
         for name, value in found.items():
             watched = _STATISTICS[name]
             terms = replace(now, rate=now.rate / watched.shared, floor=watched.floor)
-            verdicts[name], levels[name] = self.levels.get(name, Quiet()).judge(value, terms)
+            verdict, quiet = self.levels.get(name, Quiet()).judge(value, terms)
+            if name == _OUTSIDE and spoiled and (verdict.level is None or verdict.changed):
+                # Rows that were completed with a spoiled basis show no change.
+                statistic = None
+                continue
+            verdicts[name], levels[name] = verdict, quiet
         kind, earlier = 0, dict[int, int]()
         for name, verdict in verdicts.items():
             kind |= _STATISTICS[name].kind if verdict.changed else 0

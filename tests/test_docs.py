@@ -114,7 +114,7 @@ def test_the_search_finds_the_api_by_name_and_pages_by_their_text(site):
 
 def test_the_api_shows_the_defaults_of_the_software(site):
     page = re.sub(r"<[^>]+>", "", (site / "api/flower_pca.PCAConfig.html").read_text(encoding="utf-8"))
-    listed = re.search(r"scale\s+\((.*?)\)\s*–", page, re.DOTALL)[1]
+    listed = re.search(r"scale\s+\((.*?)\)\s*\u2013", page, re.DOTALL)[1]
     assert re.search(r"default:\s+None", listed), listed
 
 

@@ -162,7 +162,7 @@ class DetectorMemory:
         """Return the outcome of a step, by levels that are learned from the stream, and the panel after the step."""
         found, named, of_columns = dict[str, float](), columns.unnamed(), self.columns
         observed = None if finished.batch is None else finished.batch.squares / np.maximum(finished.batch.seen, 1.0)
-        nothing, usual = _ROUNDING * finished.size, self.baseline.usual(finished.rows)
+        nothing, usual = _ROUNDING * finished.size, self.baseline.expected_for_noise(finished.rows)
         spoiled = self.baseline.is_spoiled(finished.outside, finished.factor, observed, nothing=nothing)
         statistic = self.baseline.statistic(finished.outside, finished.factor, finished.rows)
         if statistic is not None:

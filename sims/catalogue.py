@@ -218,7 +218,7 @@ _ROBUST: Final = (
     Item("robust", "Fig. 2", "what can be recovered", "robust/zeros", "n=500, 20 cells", 4),
     Item("robust", "Fig. 2, no entry 0", "what can be recovered", "robust/fig2", "n=500, 20 cells", 5, beside=True),
     Item("robust", "Fig. 3", "the spectrum found", "robust/fig3", "n=200, p=2r", 1),
-    Item("robust", "Table 1", "error of singular values", "robust/table1", "n=200, 500, 1000, 5000", 5),
+    Item("robust", "Table 1", "error of singular values", "robust/table1", "n=200, 500, 1000, 5000", 6),
     Item("robust", "Fig. 4", "local steps", "robust/fig4", "E=10, eta=.01", 2),
     Item("robust", "Lemma 2", "the gradient of g_i", "robust/lemma2", "any rows", 0.1),
     Item("robust", "Theorem 1", "the mean squared gradient", "robust/theorem1", "any rows", 0.3),

@@ -611,7 +611,7 @@ JUDGED: Final = {
     ),
     "robust/table1": Judgement(
         "in part",
-        "With lambda=0.3 the errors are within 12 percent of the paper's up to n=1000, and 1.7 times its error at "
+        "With lambda=0.3 the errors are within 9 percent of the paper's up to n=1000, and 1.7 times its error at "
         "n=5000 (one draw, 20 rounds). The likely reason: the step does not fall with the rows of a client, of which "
         "there are 500 at n=5000. With all rows of n=1000 on one client the error in L is four times as large, too. "
         "consensus_rpca finds the rank, with an error of 1e-7.",

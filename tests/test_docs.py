@@ -112,6 +112,12 @@ def test_the_search_finds_the_api_by_name_and_pages_by_their_text(site):
     assert any("explained_variance_ratio_" in item["text"] for item in items if item["location"][:6] == "python")
 
 
+def test_the_api_shows_the_defaults_of_the_software(site):
+    page = re.sub(r"<[^>]+>", "", (site / "api/flower_pca.PCAConfig.html").read_text(encoding="utf-8"))
+    listed = re.search(r"scale\s+\((.*?)\)\s*\u2013", page, re.DOTALL)[1]
+    assert re.search(r"default:\s+None", listed), listed
+
+
 def test_formulas_are_mathml_and_the_header_has_the_version(site):
     assert '<math display="inline"' in (site / "masked-sums.html").read_text(encoding="utf-8")
     version = tomllib.loads(text("pyproject.toml"))["project"]["version"]
@@ -143,7 +149,9 @@ def test_no_page_fetches_anything_from_elsewhere(site):
         assert [address for address in fetched if re.match(r"[a-z]+:|//", address)] == [], page.name
 
 
-@pytest.mark.parametrize("name", ["index.html", "api/flower_pca.Table.html", "deployment.html", "comparison.html"])
+@pytest.mark.parametrize(
+    "name", ["index.html", "algorithms.html", "api/flower_pca.Table.html", "deployment.html", "masking-protocol.html"]
+)
 @pytest.mark.parametrize("width", [360, 1280])
 def test_a_browser_shows_a_page_without_complaint(tab, address, name, width):
     tab.open(address + name, width=width, height=800, mobile=width < 800)

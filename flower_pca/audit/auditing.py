@@ -76,7 +76,7 @@ def audit(
         The number of components.
     center : bool or None, default=None
         Whether to subtract the mean of all rows. None stands for the algorithm's own default.
-    scale : {"std", "max_abs", "genotype"} or None, default=None
+    scale : None or {"std", "max_abs", "genotype"}, default=None
         How the columns are scaled, or None to leave them unscaled.
     seed : int, default=0
         The seed of everything random.

@@ -100,7 +100,7 @@ def _add_gaps_option(parser: argparse.ArgumentParser) -> None:
     """Add --gaps."""
     text = (
         'what stands for a missing value in addition to empty cells and NA, such as --gaps=".,?,-999", or in one '
-        "column only, such as --gaps age=999; --missing says how missing values are handled"
+        "column only, such as --gaps age=999"
     )
     parser.add_argument("--gaps", type=names, action="extend", metavar="VALUES", help=text)
 

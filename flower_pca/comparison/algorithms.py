@@ -124,7 +124,7 @@ def compare(
         The number of components, or the fraction of the total variance that they must explain, such as 0.95 or "95%".
     center : bool, default=True
         Whether to subtract the mean of all rows.
-    scale : {"std", "max_abs", "genotype"} or None, default=None
+    scale : None or {"std", "max_abs", "genotype"}, default=None
         How to scale the columns: see `PCAConfig`.
     missing : {"error", "local_mean", "mean"}, default="error"
         What to do with missing values: see `PCAConfig`.
@@ -227,7 +227,7 @@ def slow(
         See `compare`.
     center : bool, default=True
         See `compare`.
-    scale : {"std", "max_abs", "genotype"} or None, default=None
+    scale : None or {"std", "max_abs", "genotype"}, default=None
         See `compare`.
     missing : {"error", "local_mean", "mean"}, default="error"
         See `compare`.

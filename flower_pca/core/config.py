@@ -54,7 +54,7 @@ class PCAConfig:
     center : bool or None, default=None
         Whether to subtract the mean of all rows. By default, the rows are centered if `scale` is given. If it is not,
         the algorithm decides: most algorithms center the rows, and robust algorithms do not.
-    scale : {"std", "max_abs", "genotype"} or None, default=None
+    scale : None or {"std", "max_abs", "genotype"}, default=None
         How to scale the columns: "std" divides by the standard deviation, "max_abs" by the largest absolute value.
         "genotype" is for counts of an allele, 0 to 2: it divides by sqrt(2 p (1 - p)), where the frequency p is half
         the mean of the column.
@@ -110,7 +110,7 @@ class PCAConfig:
     adjust : tuple of str, default=()
         Columns that are not features, such as age. Before the PCA, their effect on all features is removed by least
         squares over the rows of all clients. "site" removes the means of each site. Names are written as in `explain`.
-    harmonize : {"combat"} or None, default=None
+    harmonize : None or {"combat"}, default=None
         "combat" gives each column the same location and scale at all sites before the PCA, by ComBat.
     keep : tuple of str, default=()
         Columns that are not features, such as age, and that may differ between sites. `harmonize` does not remove their

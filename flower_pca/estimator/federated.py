@@ -98,7 +98,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         krylov, or covariance if it costs less.
     center : bool, default=True
         Whether to subtract the mean of all rows.
-    scale : {"std", "max_abs", "genotype"} or None, default=None
+    scale : None or {"std", "max_abs", "genotype"}, default=None
         How to scale the columns: "std" to unit variance, "max_abs" by the largest absolute value, or "genotype" for
         counts of an allele (see `PCAConfig`). None leaves the columns unscaled.
     missing : {"error", "local_mean", "mean"}, default="error"
@@ -115,7 +115,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         component the columns in `explain` explain. It removes the influence of the columns in `adjust` from all
         features, and "site" in `adjust` removes the means of each site. Harmonizing does not remove the influence of
         the columns in `keep`. `transform` also needs the columns in `adjust` and `keep`. See `PCAConfig`.
-    harmonize : {"combat"} or None, default=None
+    harmonize : None or {"combat"}, default=None
         "combat" gives each column the same location and scale at all sites before the PCA.
     whiten : bool, default=False
         Whether `transform` divides the scores by the standard deviations of the components.

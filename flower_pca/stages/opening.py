@@ -60,7 +60,7 @@ def require_size(data: Any, moments: Moments) -> None:
     if float(squares.sum(dtype=np.float64)) <= largest:  # This comparison is False for NaN.
         return
     # The peaks take another pass over the rows, so they are computed only if the rows are refused.
-    peak, names = data.peak(), getattr(data, "names", None)
+    peak, names = data.largest_absolute(), getattr(data, "names", None)
     j = int(np.argmax(peak))
     raise DataError(
         f"The data of {data.who} has a number that is too large in column {j if names is None else names[j]}: at most "

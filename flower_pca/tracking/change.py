@@ -15,7 +15,7 @@ If rows have heavy tails, two batches in a row may have an outlying row each. Th
 directions in both batches, but outlying rows do not. Let A and B be the matrices of both batches outside an earlier
 basis, per row, and let v and w be the leading eigenvectors of B and A. The statistic is at most a multiple of v'Av and
 of w'Bw, which quiet noise hardly reaches. lambda(j-1, j-4) is an upper bound, too, because the bases of steps j-2 and
-j-3 may both be spoiled. A step has no statistic if the basis of the previous step fits its rows much worse than older
+j-3 may both be spoiled. A step raises no alarm if the basis of the previous step fits its rows much worse than older
 bases do, or if the completed values are much larger than the observed values of the same columns (see
 `Baseline.is_spoiled`). Both show that the previous basis was spoiled, so that it does not complete rows correctly.
 Later steps are not compared with it.

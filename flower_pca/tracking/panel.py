@@ -164,7 +164,7 @@ class DetectorMemory:
         observed = None if finished.batch is None else finished.batch.squares / np.maximum(finished.batch.seen, 1.0)
         nothing, usual = _ROUNDING * finished.size, self.baseline.expected_for_noise(finished.rows)
         spoiled = self.baseline.is_spoiled(finished.outside, finished.factor, observed, nothing=nothing)
-        statistic = None if spoiled else self.baseline.statistic(finished.outside, finished.factor, finished.rows)
+        statistic = self.baseline.statistic(finished.outside, finished.factor, finished.rows)
         if statistic is not None:
             # Noise from a channel may make the statistic negative.
             found[_OUTSIDE] = float(np.log(max(statistic, 0.0) + max(nothing, _TINY))) - usual
@@ -177,7 +177,12 @@ class DetectorMemory:
         for name, value in found.items():
             watched = _STATISTICS[name]
             terms = replace(finished, rate=finished.rate / watched.shared, floor=watched.floor)
-            verdicts[name], levels[name] = self.levels.get(name, QuietDistribution()).verdict_on(value, terms)
+            verdict, quiet = self.levels.get(name, QuietDistribution()).verdict_on(value, terms)
+            if name == _OUTSIDE and spoiled and (verdict.level is None or verdict.changed):
+                # Rows that were completed with a spoiled basis show no change.
+                statistic = None
+                continue
+            verdicts[name], levels[name] = verdict, quiet
         kind, earlier = 0, dict[int, int]()
         for name, verdict in verdicts.items():
             kind |= _STATISTICS[name].kind if verdict.changed else 0

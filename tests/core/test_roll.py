@@ -42,12 +42,12 @@ AUDIENCES = {
 @every("call", AUDIENCES)
 def test_whom_a_message_is_for(call):
     roll = opened_roll()
-    assert roll.addressees_of(call, roll.present(range(6)), number=7) == AUDIENCES[call]
+    assert roll.addressees_of(call, roll.present_clients(range(6)), number=7) == AUDIENCES[call]
 
 
 def test_a_sample_is_drawn_anew_for_every_message_and_the_same_for_the_same():
     roll = opened_roll(fraction=0.5, seed=3)
-    here = roll.present(range(5, 25))
+    here = roll.present_clients(range(5, 25))
     drawn = [roll.addressees_of(Audience.SAMPLE, here, number=number) for number in range(20)]
     assert {len(to) for to in drawn} == {10}
     assert all(list(to) == sorted(to) for to in drawn)
@@ -59,12 +59,12 @@ def test_a_sample_is_drawn_anew_for_every_message_and_the_same_for_the_same():
 
 def test_too_few_clients_are_an_error_that_says_who_is_left_out_and_why():
     roll = opened_roll(min_nodes=3)
-    assert roll.present([4, 2, 0, 1]) == (2, 0, 1)
+    assert roll.present_clients([4, 2, 0, 1]) == (2, 0, 1)
     with pytest.raises(
         NotEnoughNodes,
         match=r"needs 3 clients, but 2 are present, and the run has excluded 1, the first because: client 4",
     ):
-        roll.present([0, 1, 4])
+        roll.present_clients([0, 1, 4])
     with pytest.raises(NotEnoughNodes, match=r"needs 2 clients, but 1 is present\. Start more"):
         Roll(min_nodes=2).present_clients([7])
 
@@ -97,7 +97,7 @@ def test_members_are_asked_once_more_and_a_second_miss_loses_them():
     assert (verdict, whole.whole, whole.awaited) == (COMPLETE, True, some())
     lost, verdict = roll.after_answers(Audience.MEMBERS, some(0, 1), addressees=[1, 2])
     assert (verdict, lost.loss, lost.awaited) == (LOST, True, some())
-    assert not lost.reopen().loss
+    assert not lost.before_opening().loss
 
 
 @every("how", ["by sums", "banned", "nobody twice"])
@@ -126,7 +126,7 @@ def test_the_third_silence_in_a_row_is_an_error_with_the_first_failure(call):
     for _ in range(2):
         roll, verdict = roll.after_answers(call, some(), addressees=[0, 1])
         assert verdict is AGAIN
-    heard = roll.complete(call, some(0))
+    heard = roll.after_complete_round(call, some(0))
     assert heard.after_answers(call, some(), addressees=[0, 1])[1] is AGAIN
     with pytest.raises(NotEnoughNodes, match=r"none in 3 successive rounds, the first because: client 0: no"):
         roll.after_answers(call, some(), addressees=[0, 1])
@@ -183,16 +183,16 @@ def test_a_caller_that_leaves_members_out_samples_once_each_has_answered():
         roll, verdict = roll.after_answers(
             Audience.ANYONE, some(0, 1), addressees=[0, 1, 2], unasked=some(2), sampling=True
         )
-        assert (verdict, roll.samples, roll.has_settled) == (COMPLETE, False, i == 3)
+        assert (verdict, roll.takes_turns, roll.has_settled) == (COMPLETE, False, i == 3)
     assert roll.has_changed((0, 1, 2), counted=False)
     roll, _ = roll.after_answers(Audience.ANYONE, some(1, 2), addressees=[0, 1, 2], unasked=some(0), sampling=True)
-    assert roll.samples
+    assert roll.takes_turns
     assert not roll.has_changed((0, 1, 2), counted=False)
     assert roll.has_changed((0, 1), counted=False)  # A member has left.
     failed, _ = roll.after_answers(Audience.ANYONE, some(1), addressees=[0, 1, 2], unasked=some(0), sampling=True)
     assert failed.has_changed((0, 1, 2), counted=False)  # Client 2 was asked, and has not answered.
-    again, _ = roll.reopen().after_answers(Audience.OPENING, some(0, 1, 2), addressees=[0, 1, 2])
-    assert (again.samples, again.heard) == (False, some())
+    again, _ = roll.before_opening().after_answers(Audience.OPENING, some(0, 1, 2), addressees=[0, 1, 2])
+    assert (again.takes_turns, again.heard) == (False, some())
     none, verdict = roll.after_answers(
         Audience.ANYONE, some(), addressees=[0, 1, 2], unasked=some(0, 1, 2), sampling=True
     )
@@ -238,7 +238,7 @@ def test_whatever_happens_the_states_stay_apart_and_a_kept_roll_is_the_same(even
         assert not roll.members & roll.unfit
         if verdict is COMPLETE and call in OPENINGS:
             assert not roll.members & roll.banned
-        roll = roll.reopen() if roll.loss else roll
+        roll = roll.before_opening() if roll.loss else roll
         kept = json.loads(json.dumps(roll.to_json()))
         again = Roll(summed=summed).restore(kept)
         assert again.to_json() == roll.to_json()

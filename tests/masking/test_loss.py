@@ -34,7 +34,7 @@ class Listening:
 
         self.run.session._pass_on_sum = listening
         while (message := self.run.message()) is not None:
-            self.run.step(lost=[LOST] if len(self.told) >= sums and LOST in message.to else [])
+            self.run.step(gone=[LOST] if len(self.told) >= sums and LOST in message.to else [])
         self.result = self.run.session.result()
 
     def of(self, clients):
@@ -124,7 +124,7 @@ def test_no_block_goes_to_other_clients_than_before(name, sums, rounds):
 
     run.session._pass_on_sum = listening
     while (message := run.message()) is not None:
-        run.step(lost=[LOST] if len(heard) >= sums and LOST in message.to else [])
+        run.step(gone=[LOST] if len(heard) >= sums and LOST in message.to else [])
     blocks = {N: [], N - 1: []}
     for sent, count in heard:
         arrays = sent.arrays

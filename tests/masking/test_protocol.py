@@ -126,7 +126,7 @@ def test_a_client_that_drops_at_sum_3_leaves_its_earlier_uploads_hidden(monkeypa
     own = SetupSecrets.from_memory(run.memories[victim]).own.tobytes()
     run.step(silent={victim})
     found.clear()
-    run.step(lost={victim})
+    run.step(gone={victim})
     assert own[16:32] in found  # The server has recovered its mask key of this sum ...
     assert own[:16] not in found
     late_message, late, _ = run.sent[-2], {**run.came[-2]}, None
@@ -289,7 +289,7 @@ def test_flipped_shares_spoil_no_result(name):
 
     run = Run(FIVE, "ssi").until("upload", 2)
     run.step(silent={4} if name == "mask.keys" else ())
-    run.step(lost={4} if name == "mask.keys" else (), change=flip)
+    run.step(gone={4} if name == "mask.keys" else (), change=flip)
     assert run.due("keys", 0)
     result = run.finish()
     assert result.n_samples_ == sum(map(len, FIVE))

@@ -53,7 +53,7 @@ def residues(monkeypatch, parts, method, *, gone=(), **settings):
     (plan,) = driven.session.layers
     while driven.message() is not None:
         uploads = Phase(int(driven.message().arrays["mask.step"])) is Phase.UPLOAD
-        driven.step(lost=gone if uploads and driven.session.message.stage != "krylov" else ())
+        driven.step(gone=gone if uploads and driven.session.message.stage != "krylov" else ())
         if uploads:
             sent, stage = driven.sent[-1], driven.session.message.stage
             from_ = driven.came[-1]
@@ -92,7 +92,7 @@ def test_the_noise_in_a_sum_is_that_of_all_shares(method, masks, colluding, amon
 def test_the_fewest_survivors_alone_have_the_stated_noise(method, monkeypatch):
     """Four of ten gone at every sum, never to be in it: what is left is std, no less and no more."""
     parts = three_lead(10, n=400, d=40)
-    found = residues(monkeypatch, parts, method, lost=(0, 3, 4, 8))
+    found = residues(monkeypatch, parts, method, gone=(0, 3, 4, 8))
     for z in found.values():
         assert_normal(z, 1.0)
 

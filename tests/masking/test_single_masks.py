@@ -25,7 +25,7 @@ def parts_without(*clients, parts=FIVE):
 @pytest.mark.slow
 def test_a_client_that_drops_out_before_its_upload_costs_one_message_of_its_key_alone():
     run = Run(FIVE, "ssi(min_rounds=4)", masks=SINGLE).until("upload", 2)
-    run.step(lost={2})
+    run.step(gone={2})
     assert run.due("unmask", 2)
     run.step()
     assert {name for arrays in run.came[-1].values() for name in arrays} == {"mask.keys"}
@@ -54,11 +54,11 @@ def test_a_client_that_drops_out_after_its_upload_is_in_the_sum():
 @pytest.mark.parametrize(("number", "name", "parts"), paired([0, 1, 2, 3], ["krylov", "ssi"], [FIVE, two_lead(9)]))
 def test_two_that_drop_out_at_once(name, number, parts):
     run = Run(parts, f"{name}(min_rounds=3)", masks=SINGLE).until("upload", number)
-    run.step(silent={0}, lost={3})
-    run.step(lost={0, 3})
+    run.step(silent={0}, gone={3})
+    run.step(gone={0, 3})
     assert all(len(arrays["mask.keys"]) == 2 for arrays in run.came[-1].values())
     while (message := run.message()) is not None:
-        run.step(lost={0, 3} & set(message.to))
+        run.step(gone={0, 3} & set(message.to))
     result = run.session.result()
     assert result.angle_to(leading(parts_without(0, 3, parts=parts))) < 1e-3
 
@@ -67,7 +67,7 @@ def test_two_that_drop_out_at_once(name, number, parts):
 def test_drop_outs_in_a_ring():
     parts = two_lead(12)
     run = Run(parts, "ssi(min_rounds=3)", masks=MaskedSums(neighbors=6, self_masks=False)).until("upload", 2)
-    run.step(lost={5})
+    run.step(gone={5})
     asked = run.message()
     dropped = [len(asked.arrays_for(i)["mask.dropped"]) for i in asked.to]
     assert sorted(dropped) == [0] * 5 + [1] * 6
@@ -170,7 +170,7 @@ def test_a_key_that_is_found_again_is_that_of_one_sum(monkeypatch):
     run.until("upload", 2)
     own = key_of(run.memories[4], 2)
     run.step(silent={4})
-    run.step(lost={4})
+    run.step(gone={4})
     assert found == [own]
     assert own not in earlier
 
@@ -182,7 +182,7 @@ def test_shares_that_were_changed_spoil_no_result():
 
     run = Run(FIVE, "ssi", masks=SINGLE).until("upload", 2)
     run.step(silent={4})
-    run.step(lost={4}, change=flip)
+    run.step(gone={4}, change=flip)
     assert run.due("keys", 0)
     result = run.finish()
     assert result.angle_to(leading(FIVE)) < 1e-4

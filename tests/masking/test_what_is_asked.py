@@ -148,8 +148,8 @@ def test_a_stage_that_tells_clients_different_things_is_refused_at_the_server():
 @pytest.mark.parametrize("self_masks", [True, False])
 def test_masks_of_a_client_that_drops_out_are_found_again_by_what_was_asked(self_masks):
     run = Run(FIVE, "ssi(min_rounds=3)", masks=MaskedSums(self_masks=self_masks), scale="std").until("upload", 2)
-    run.step(lost={1})
-    run.step(lost={1})
+    run.step(gone={1})
+    run.step(gone={1})
     assert run.session.group is not None  # Its masks have been removed, so the sum was not noise.
     assert len(run.finish().history.of("mask.keys")) == 2  # The second set-up is for the client that came back.
 

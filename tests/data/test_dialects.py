@@ -40,7 +40,7 @@ def test_every_file_of_a_folder_has_its_own_dialect(tmp_path):
     found = table(str(tmp_path))
     assert found.names == ("a", "b", "c")
     assert all(np.array_equal(part, ROWS) for part in found.parts)
-    assert found.origin.place(2 * 30) == f"line 3 of {tmp_path}/2 Excel's line.csv"
+    assert found.origin.place_of_row(2 * 30) == f"line 3 of {tmp_path}/2 Excel's line.csv"
 
 
 MARKS = {

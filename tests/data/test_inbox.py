@@ -81,7 +81,7 @@ def test_a_file_that_grows_is_left_until_it_has_come_to_rest(tmp_path, inbox):
     write_batch(tmp_path, "a_1.csv", rows[1][:2])
     made, looks = inbox(*[lambda: None] * 5), []
 
-    def ready(known, look=made._ready):
+    def ready(known, look=made._ready_files):
         looks.append(file.stat().st_size)
         if len(looks) < 4:
             with file.open("a") as handle:
@@ -89,7 +89,7 @@ def test_a_file_that_grows_is_left_until_it_has_come_to_rest(tmp_path, inbox):
         os.utime(file, (2e10, 2e10))  # just written, however slow the machine is
         return look(known)
 
-    made._ready = ready
+    made._ready_files = ready
     assert track("st_miss", made.streams(), n_components=2).rows_.tolist() == [6, 5]
 
 

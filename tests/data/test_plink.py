@@ -39,9 +39,9 @@ def test_all_entries_are_decoded_by_rows_and_by_columns(tmp_path, in_small_block
     rows, columns = table.values, np.array([7, 0, 2])
     for source, expected in (
         (rows, counts),
-        (rows.of_columns(columns), counts[:, columns]),
-        (rows.between(people // 3, people), counts[people // 3 :]),
-        (rows.between(people // 2, people // 2 + 1), counts[people // 2 : people // 2 + 1]),
+        (rows.select_columns(columns), counts[:, columns]),
+        (rows.rows_between(people // 3, people), counts[people // 3 :]),
+        (rows.rows_between(people // 2, people // 2 + 1), counts[people // 2 : people // 2 + 1]),
     ):
         np.testing.assert_array_equal(np.asarray(source), expected)
         found = np.full(expected.shape, -1.0)
@@ -98,7 +98,7 @@ def test_people_of_a_list_are_the_rows(tmp_path, in_small_blocks, taken, gaps):
     assert table.beside["IID"].tolist() == list(table.ids)
     rows = table.values
     np.testing.assert_array_equal(np.asarray(rows), expected)
-    np.testing.assert_array_equal(np.asarray(rows.between(len(taken) // 2, len(taken))), expected[len(taken) // 2 :])
+    np.testing.assert_array_equal(np.asarray(rows.rows_between(len(taken) // 2, len(taken))), expected[len(taken) // 2 :])
     found = np.full(expected.shape, -1.0)
     for own, people_of, entries in rows.column_blocks():
         found[people_of, own] = entries.T

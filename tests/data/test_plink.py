@@ -98,7 +98,9 @@ def test_people_of_a_list_are_the_rows(tmp_path, in_small_blocks, taken, gaps):
     assert table.beside["IID"].tolist() == list(table.ids)
     rows = table.values
     np.testing.assert_array_equal(np.asarray(rows), expected)
-    np.testing.assert_array_equal(np.asarray(rows.rows_between(len(taken) // 2, len(taken))), expected[len(taken) // 2 :])
+    np.testing.assert_array_equal(
+        np.asarray(rows.rows_between(len(taken) // 2, len(taken))), expected[len(taken) // 2 :]
+    )
     found = np.full(expected.shape, -1.0)
     for own, people_of, entries in rows.column_blocks():
         found[people_of, own] = entries.T

@@ -23,7 +23,9 @@ def opened_roll(**rules):
     """A roll with members 0, 1, 2; client 3 is unfit, and 4 banned."""
     roll = Roll(**rules).with_banned(some(4), "client 4 sent nonsense.")
     roll, _ = roll.after_answers(Audience.OPENING, some(0, 1, 2), addressees=range(5))
-    roll, verdict = (roll, COMPLETE) if roll.members else roll.after_answers(Audience.OPENING, some(0, 1, 2), to=[3])
+    roll, verdict = (
+        (roll, COMPLETE) if roll.members else roll.after_answers(Audience.OPENING, some(0, 1, 2), addressees=[3])
+    )
     assert verdict is COMPLETE
     assert (roll.members, roll.unfit, roll.banned) == (some(0, 1, 2), some(3), some(4))
     return roll
@@ -40,12 +42,12 @@ AUDIENCES = {
 @every("call", AUDIENCES)
 def test_whom_a_message_is_for(call):
     roll = opened_roll()
-    assert roll.addressees_of(call, roll.present(range(6)), number=7) == AUDIENCES[call]
+    assert roll.addressees_of(call, roll.present_clients(range(6)), number=7) == AUDIENCES[call]
 
 
 def test_a_sample_is_drawn_anew_for_every_message_and_the_same_for_the_same():
     roll = opened_roll(fraction=0.5, seed=3)
-    here = roll.present(range(5, 25))
+    here = roll.present_clients(range(5, 25))
     drawn = [roll.addressees_of(Audience.SAMPLE, here, number=number) for number in range(20)]
     assert {len(to) for to in drawn} == {10}
     assert all(list(to) == sorted(to) for to in drawn)
@@ -57,12 +59,12 @@ def test_a_sample_is_drawn_anew_for_every_message_and_the_same_for_the_same():
 
 def test_too_few_clients_are_an_error_that_says_who_is_left_out_and_why():
     roll = opened_roll(min_nodes=3)
-    assert roll.present([4, 2, 0, 1]) == (2, 0, 1)
+    assert roll.present_clients([4, 2, 0, 1]) == (2, 0, 1)
     with pytest.raises(
         NotEnoughNodes,
         match=r"needs 3 clients, but 2 are present, and the run has excluded 1, the first because: client 4",
     ):
-        roll.present([0, 1, 4])
+        roll.present_clients([0, 1, 4])
     with pytest.raises(NotEnoughNodes, match=r"needs 2 clients, but 1 is present\. Start more"):
         Roll(min_nodes=2).present_clients([7])
 
@@ -74,7 +76,7 @@ def test_an_opening_asks_once_more_and_then_counts_those_that_answered(call):
     assert verdict is AGAIN
     assert roll.awaited == some(1, 2)
     assert roll.addressees_of(call, (0, 1, 2, 3), number=1) == (1, 2)
-    roll, verdict = roll.after_answers(call, some(0, 2), to=[1, 2])
+    roll, verdict = roll.after_answers(call, some(0, 2), addressees=[1, 2])
     assert verdict is COMPLETE
     assert (roll.members, roll.unfit, roll.awaited) == (some(0, 2), some(1), some())
 
@@ -89,13 +91,13 @@ def test_an_opening_by_sums_counts_at_once_and_may_spare_the_others(call, spare)
 
 
 def test_members_are_asked_once_more_and_a_second_miss_loses_them():
-    roll, verdict = opened_roll().after_answers(Audience.MEMBERS, some(0), to=[0, 1, 2])
+    roll, verdict = opened_roll().after_answers(Audience.MEMBERS, some(0), addressees=[0, 1, 2])
     assert (verdict, roll.awaited, roll.came) == (AGAIN, some(1, 2), some(0))
-    whole, verdict = roll.after_answers(Audience.MEMBERS, some(0, 1, 2), to=[1, 2])
+    whole, verdict = roll.after_answers(Audience.MEMBERS, some(0, 1, 2), addressees=[1, 2])
     assert (verdict, whole.whole, whole.awaited) == (COMPLETE, True, some())
-    lost, verdict = roll.after_answers(Audience.MEMBERS, some(0, 1), to=[1, 2])
+    lost, verdict = roll.after_answers(Audience.MEMBERS, some(0, 1), addressees=[1, 2])
     assert (verdict, lost.loss, lost.awaited) == (LOST, True, some())
-    assert not lost.reopen().loss
+    assert not lost.before_opening().loss
 
 
 @every("how", ["by sums", "banned", "nobody twice"])
@@ -105,29 +107,29 @@ def test_members_that_cannot_be_asked_again_are_lost(how):
     if how == "banned":
         roll = roll.with_banned(some(2), "wrong")
     if how == "nobody twice":
-        roll, verdict = roll.after_answers(Audience.MEMBERS, some(), to=[0, 1, 2])
+        roll, verdict = roll.after_answers(Audience.MEMBERS, some(), addressees=[0, 1, 2])
         assert verdict is AGAIN
         came = some()
-    assert roll.after_answers(Audience.MEMBERS, came, to=[0, 1, 2])[1] is LOST
+    assert roll.after_answers(Audience.MEMBERS, came, addressees=[0, 1, 2])[1] is LOST
 
 
 @pytest.mark.parametrize("call", OTHERS)
 def test_one_answer_completes_a_message_for_anyone(call):
-    roll, verdict = opened_roll().after_answers(call, some(1, 5), to=[0, 1, 2, 5])
+    roll, verdict = opened_roll().after_answers(call, some(1, 5), addressees=[0, 1, 2, 5])
     assert (verdict, roll.whole, roll.members) == (COMPLETE, False, some(0, 1, 2))
-    assert roll.after_answers(call, some(0, 1, 2), to=[0, 1, 2])[0].whole
+    assert roll.after_answers(call, some(0, 1, 2), addressees=[0, 1, 2])[0].whole
 
 
 @every("call", [*OPENINGS, *OTHERS])
 def test_the_third_silence_in_a_row_is_an_error_with_the_first_failure(call):
     roll = Roll(addressees=some(0, 1)).with_banned([], "client 0: no answer.").with_banned([], "another")
     for _ in range(2):
-        roll, verdict = roll.after_answers(call, some(), to=[0, 1])
+        roll, verdict = roll.after_answers(call, some(), addressees=[0, 1])
         assert verdict is AGAIN
-    heard = roll.complete(call, some(0))
-    assert heard.after_answers(call, some(), to=[0, 1])[1] is AGAIN
+    heard = roll.after_complete_round(call, some(0))
+    assert heard.after_answers(call, some(), addressees=[0, 1])[1] is AGAIN
     with pytest.raises(NotEnoughNodes, match=r"none in 3 successive rounds, the first because: client 0: no"):
-        roll.after_answers(call, some(), to=[0, 1])
+        roll.after_answers(call, some(), addressees=[0, 1])
 
 
 CHANGES = {  # who is present, whether the last round was complete, whether missing clients counted: has the set changed
@@ -145,12 +147,12 @@ CHANGES = {  # who is present, whether the last round was complete, whether miss
 def test_when_the_newest_round_was_of_another_set(case):
     here, whole, counted, changed = CHANGES[case]
     came = some(0, 1, 2) if whole else some(0, 1)
-    roll, _ = opened_roll().after_answers(Audience.ANYONE, came, to=[0, 1, 2])
+    roll, _ = opened_roll().after_answers(Audience.ANYONE, came, addressees=[0, 1, 2])
     assert roll.has_changed(here, counted=counted) is changed
 
 
 def test_where_rounds_are_sampled_a_member_may_miss_one():
-    roll, _ = opened_roll(fraction=0.5).after_answers(Audience.SAMPLE, some(1), to=[1])
+    roll, _ = opened_roll(fraction=0.5).after_answers(Audience.SAMPLE, some(1), addressees=[1])
     assert not roll.has_changed((0, 1, 2), counted=False)
     assert roll.has_changed((0, 1), counted=False)
 
@@ -163,14 +165,14 @@ def test_clients_that_were_not_asked_are_waited_for_as_long_as_some_of_them_are_
     roll, verdict = roll.after_answers(call, came, addressees=everybody, unasked=everybody - came)
     assert (verdict, roll.awaited) == (AGAIN, everybody - came)
     for _ in range(2):  # No client is asked.
-        roll, verdict = roll.after_answers(call, came, to=roll.awaited, unasked=roll.awaited)
+        roll, verdict = roll.after_answers(call, came, addressees=roll.awaited, unasked=roll.awaited)
         assert (verdict, roll.awaited, roll.banned & everybody) == (AGAIN, everybody - came, some())
-    later, verdict = roll.after_answers(call, came | some(1), to=roll.awaited, unasked=everybody - some(0, 1))
+    later, verdict = roll.after_answers(call, came | some(1), addressees=roll.awaited, unasked=everybody - some(0, 1))
     assert (verdict, later.awaited, later.silent) == (AGAIN, everybody - some(0, 1), 0)
-    whole, verdict = later.after_answers(call, everybody, to=later.awaited)
+    whole, verdict = later.after_answers(call, everybody, addressees=later.awaited)
     assert (verdict, whole.awaited, whole.silent) == (COMPLETE, some(), 0)
     assert whole.members == everybody
-    without, verdict = roll.after_answers(call, came, to=roll.awaited, unasked=roll.awaited)
+    without, verdict = roll.after_answers(call, came, addressees=roll.awaited, unasked=roll.awaited)
     assert verdict is (LOST if call is Audience.MEMBERS else COMPLETE)
     assert without.unfit == (everybody - came if call in OPENINGS else roll.unfit)
 
@@ -178,21 +180,25 @@ def test_clients_that_were_not_asked_are_waited_for_as_long_as_some_of_them_are_
 def test_a_caller_that_leaves_members_out_samples_once_each_has_answered():
     roll = opened_roll()
     for i in range(4):
-        roll, verdict = roll.after_answers(Audience.ANYONE, some(0, 1), to=[0, 1, 2], unasked=some(2), sampling=True)
-        assert (verdict, roll.samples, roll.has_settled) == (COMPLETE, False, i == 3)
+        roll, verdict = roll.after_answers(
+            Audience.ANYONE, some(0, 1), addressees=[0, 1, 2], unasked=some(2), sampling=True
+        )
+        assert (verdict, roll.takes_turns, roll.has_settled) == (COMPLETE, False, i == 3)
     assert roll.has_changed((0, 1, 2), counted=False)
-    roll, _ = roll.after_answers(Audience.ANYONE, some(1, 2), to=[0, 1, 2], unasked=some(0), sampling=True)
-    assert roll.samples
+    roll, _ = roll.after_answers(Audience.ANYONE, some(1, 2), addressees=[0, 1, 2], unasked=some(0), sampling=True)
+    assert roll.takes_turns
     assert not roll.has_changed((0, 1, 2), counted=False)
     assert roll.has_changed((0, 1), counted=False)  # A member has left.
-    failed, _ = roll.after_answers(Audience.ANYONE, some(1), to=[0, 1, 2], unasked=some(0), sampling=True)
+    failed, _ = roll.after_answers(Audience.ANYONE, some(1), addressees=[0, 1, 2], unasked=some(0), sampling=True)
     assert failed.has_changed((0, 1, 2), counted=False)  # Client 2 was asked, and has not answered.
-    again, _ = roll.reopen().after_answers(Audience.OPENING, some(0, 1, 2), to=[0, 1, 2])
-    assert (again.samples, again.heard) == (False, some())
-    none, verdict = roll.after_answers(Audience.ANYONE, some(), to=[0, 1, 2], unasked=some(0, 1, 2), sampling=True)
+    again, _ = roll.before_opening().after_answers(Audience.OPENING, some(0, 1, 2), addressees=[0, 1, 2])
+    assert (again.takes_turns, again.heard) == (False, some())
+    none, verdict = roll.after_answers(
+        Audience.ANYONE, some(), addressees=[0, 1, 2], unasked=some(0, 1, 2), sampling=True
+    )
     assert (verdict, none.silent) == (AGAIN, 1)
     fewer, verdict = opened_roll(min_nodes=2).after_answers(
-        Audience.ANYONE, some(1), to=[0, 1, 2], unasked=some(0, 2), sampling=True
+        Audience.ANYONE, some(1), addressees=[0, 1, 2], unasked=some(0, 2), sampling=True
     )
     # It is enough that the clients that were asked have answered.
     assert (verdict, fewer.members) == (COMPLETE, some(0, 1, 2))
@@ -232,7 +238,7 @@ def test_whatever_happens_the_states_stay_apart_and_a_kept_roll_is_the_same(even
         assert not roll.members & roll.unfit
         if verdict is COMPLETE and call in OPENINGS:
             assert not roll.members & roll.banned
-        roll = roll.reopen() if roll.loss else roll
+        roll = roll.before_opening() if roll.loss else roll
         kept = json.loads(json.dumps(roll.to_json()))
         again = Roll(summed=summed).restore(kept)
         assert again.to_json() == roll.to_json()

@@ -47,7 +47,7 @@ def test_one_client_of_five_helps_a_lying_server_to_both_secrets_of_another(help
     """Three shares of each are needed, and five clients give five; with the help of one, there are six."""
     run = Run(FIVE, "ssi").until("upload", SUM)
     message = run.message()
-    needed = run.session.group.needed
+    needed = run.session.group.needed_uploads
     run.sent.append(message)
     run.came.append({i: run.answer(message, i).arrays for i in message.to})
     found = shares_of_the_victim(run, helpers)

@@ -46,7 +46,7 @@ def sum_with_change(run, change, **frame):
     replies = [run.answer(message, 0), *(answer_to_change(run, i, change, **frame) for i in message.to[1:])]
     run.session.advance(unnoticed(replies))
     unmask = run.message()
-    words = group.total({i: run.answer(unmask, i).arrays for i in unmask.to})
+    words = group.unmasked_sum({i: run.answer(unmask, i).arrays for i in unmask.to})
     return run.session.layout.sums(words)
 
 

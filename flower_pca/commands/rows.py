@@ -427,7 +427,7 @@ def _ids_and_files(rows: Any, n: int) -> list[tuple[str, str]]:
     ids, origin = getattr(rows, "ids", None), getattr(rows, "origin", None)
     files = [""] * n
     if origin is not None:
-        parts = [origin.some(slice(row, row + 1)) for row in range(n)]
+        parts = [origin.of_rows(slice(row, row + 1)) for row in range(n)]
         files = [Path(part.file).name for part in parts]
     return [*zip(map(str, ids or [""] * n), files, strict=True)]
 

@@ -344,3 +344,21 @@ def test_a_client_of_much_noise_is_no_client_of_far_entries(times: float) -> Non
     result = simulate("triple_pca(local_components=1)", rows, n_components=2)
     assert result.status.ok
     assert sine(result.components_, U.T) < 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("seed", [0, 5, 8])
+def test_a_shared_direction_that_is_left_to_local_components_is_told(seed: int, mask: bool) -> None:
+    """One client's far entries take the place of a shared direction, which all other clients keep as local."""
+    rng = np.random.default_rng([seed, 41])
+    U = np.linalg.qr(rng.standard_normal((20, 2)))[0]
+    rows = []
+    for share in (0.45, *4 * [0.02]):
+        X = rng.standard_normal((50, 2)) * [3.0, 1.5] @ U.T + 0.2 * rng.standard_normal((50, 20))
+        far = rng.choice([-1.0, 1.0], X.shape) * rng.uniform(20.0, 30.0, X.shape)
+        rows.append(X + np.where(rng.random(X.shape) < share, far, 0.0))
+    result = simulate("triple_pca(local_components=1)", rows, n_components=2, mask=mask)
+    assert sine(result.components_, U.T) > 0.1
+    assert not result.status.ok
+    assert "have a common direction" in result.status.words

@@ -137,7 +137,7 @@ def test_traces_bound_what_a_power_iteration_may_hide() -> None:
         for _ in range(4):
             here, Y = Z, C @ Z
             Z, R = np.linalg.qr(Y)
-            traces = traces.in_ritz_coordinates(np.eye(4), 2).times(R, 4.0)
+            traces = traces.in_ritz_coordinates(np.eye(4), 2).after_product(R, 4.0)
             assert np.linalg.norm(traces.left, 2) >= share * (1.0 - 1e-12)
             assert here.shape == Z.shape
         assert traces.may_hide_direction

@@ -9,7 +9,7 @@ Examples
 >>> scales = [[6, 4, 0.1, 0.1], [6, 0.1, 4, 0.1], [6, 0.1, 4, 0.1]]  # all share the first direction
 >>> sites = [rng.standard_normal((60, 4)) * scale for scale in scales]
 >>> result = simulate("exact_per_pca(local_components=1)", sites, n_components=1)
->>> keys, own = groups.spaces(result)
+>>> keys, own = groups.local_bases(result)
 >>> groups.clusters(groups.distances(own), 2).tolist()  # the last two clients are alike
 [1, 0, 0]
 """

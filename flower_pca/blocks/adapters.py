@@ -289,8 +289,8 @@ def with_columns(source: Blocks, columns: Array) -> Blocks:
         if np.array_equal(places, np.arange(whole.shape[1])):
             return whole
         return PickedColumns(whole, places)
-    if hasattr(source, "of_columns"):
-        alone: Blocks = source.of_columns(columns)
+    if hasattr(source, "select_columns"):
+        alone: Blocks = source.select_columns(columns)
         return alone
     return PickedColumns(source, columns)
 

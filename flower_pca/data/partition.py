@@ -5,7 +5,7 @@ Examples
 >>> from flower_pca.data import partition
 >>> [len(rows) for rows in partition.contiguous(10, 3)]
 [4, 3, 3]
->>> [len(rows) for rows in partition.make("by_size(sizes=[3, 1])", 8, 2)]
+>>> [len(rows) for rows in partition.make_parts("by_size(sizes=[3, 1])", 8, 2)]
 [6, 2]
 """
 

@@ -115,7 +115,7 @@ class Explained(Stage[ExplainedState]):
                     "A message for explain is about harmonized rows, but the rows of this node are not harmonized. "
                     f"{OTHER_SERVER}"
                 )
-            before = _site_sums(Z, places, data, known.bare)
+            before = _site_sums(Z, places, data, known.without_arrays)
             up |= {f"{_BEFORE}{name}": before[name] for name in _OF_SCORES if name in before}
         return up, memory
 

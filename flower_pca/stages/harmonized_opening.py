@@ -162,7 +162,7 @@ class _Harmonized(Stage[Any]):
         if state.covariates.sigma is None:
             return replace(state, covariates=_common_estimates(state, total, answered), came=tuple(sorted(answered)))
         if tuple(sorted(answered)) != state.came:  # The estimates were computed from a different set of sites.
-            return replace(state, covariates=state.covariates.bare, came=())
+            return replace(state, covariates=state.covariates.without_arrays, came=())
         features = self.inner.server(state.features, total, answered)
         return replace(state, features=features, over=self.inner.status(features) is not None)
 

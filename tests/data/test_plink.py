@@ -8,6 +8,7 @@ from genotypes import populations, write_bed
 
 from flower_pca import DataError, PCAResult, cli, simulate
 from flower_pca.base.errors import ConfigError
+from flower_pca.blocks import adapters
 from flower_pca.blocks import bed as blocks_of_bed
 from flower_pca.data import sources
 from flower_pca.names import variants
@@ -52,6 +53,15 @@ def test_all_entries_are_decoded_by_rows_and_by_columns(tmp_path, in_small_block
         np.testing.assert_array_equal(seen, (~np.isnan(expected)).sum(axis=0))
         np.testing.assert_array_equal(sums, np.nansum(expected, axis=0))
         np.testing.assert_array_equal(squares, np.nansum(expected**2, axis=0))
+
+
+def test_variants_of_a_run_are_selected_in_the_file(tmp_path):
+    """The file holds variants one after another, so other variants need not be decoded."""
+    counts = write_genotypes(tmp_path / "a.bed")
+    rows = sources.table(str(tmp_path / "a.bed")).values
+    picked = adapters.with_columns(rows, np.array([7, 0, 2]))
+    assert isinstance(picked, type(rows))
+    np.testing.assert_array_equal(np.asarray(picked), counts[:, [7, 0, 2]])
 
 
 def test_a_variant_has_one_name_and_counts_one_allele_whichever_the_file_counts(tmp_path):

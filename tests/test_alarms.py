@@ -39,7 +39,7 @@ def test_a_basis_that_an_outlying_row_has_spoiled_is_forgotten():
     completed = np.column_stack([P, 20.0 * np.eye(30)[:, 5]])  # far beyond what the observed values of the column allow
     assert seen.is_spoiled((9.0, 400.0, 400.0), completed, np.ones(30))
     assert not seen.is_spoiled((9.0, 400.0, 400.0), completed, np.full(30, 400.0))
-    after = seen.onward(P, (49.0, 9.0, 9.0), 40, P, spoiled=True)
+    after = seen.after_step(P, (49.0, 9.0, 9.0), 40, P, spoiled=True)
     assert [basis is P for basis in after.bases] == [True, True, True]
     assert after.before == (9.0, 9.0)
 

@@ -27,7 +27,7 @@ def krylov_solved(L, P, *, tol, seed):
     solver = SubspaceSolver.by_krylov(np.hstack([P, orthogonal_columns(P, 2, seed)]), r=r)
     for k in range(1, 100):
         solver = solver.after_product(C @ solver.block, 1)
-        if found := solver.find(tol=tol, products=100, squares=misfit + solver.inside):
+        if found := solver.accurate_estimate(tol=tol, products=100, squares=misfit + solver.inside):
             return *found, k
         solver = solver.onward()
     raise AssertionError("no end")
@@ -80,7 +80,7 @@ def test_an_uneven_sum_is_not_taken_for_all_there_is():
     solver = SubspaceSolver.by_krylov(np.hstack([P, orthogonal_columns(P, 2, 0)]), r=4)
     for _ in range(2):
         solver = solver.after_product(L.T @ (L @ solver.block) + 1e-4 * rng.standard_normal(solver.block.shape), 1)
-        assert solver.find(tol=1e-8, products=100, squares=float(np.sum(L**2))) is None
+        assert solver.accurate_estimate(tol=1e-8, products=100, squares=float(np.sum(L**2))) is None
         solver = solver.onward()
 
 

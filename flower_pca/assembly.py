@@ -114,7 +114,7 @@ def config(algorithm: str | Algorithm[Any] | PCAConfig, **settings: Any) -> PCAC
 
 
 def check_config(config: PCAConfig, **more: Any) -> PCAConfig:
-    """Return the configuration after checking that its settings, and the settings in `beside`, work together."""
+    """Return the configuration after checking that its settings, and the settings in `more`, work together."""
     on = {**config.options, **more}
     if not on:
         return config

@@ -501,9 +501,9 @@ def speed_relative_to_ssi(last_value: float, next_value: float | None, *, penalt
 
     Parameters
     ----------
-    last : float
+    last_value : float
         l_k, the last wanted eigenvalue.
-    following : float or None
+    next_value : float or None
         l_(k+1), the next eigenvalue, or None if it is unknown.
     penalty : float
         b, the sum of the clients' penalties. It is 0.15 l_1 for the paper's first penalties and similar clients.

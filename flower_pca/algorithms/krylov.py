@@ -64,7 +64,7 @@ class Basis:
         object.__setattr__(self, "columns", np.asfortranarray(self.columns))
 
     def add(self, block: Array, max_columns: int) -> Basis:
-        """Return the basis extended by a block. `most` is the maximum number of columns of a basis."""
+        """Return the basis extended by a block. `max_columns` is the maximum number of columns of a basis."""
         d, m = self.columns.shape
         end = m + block.shape[1]
         reserved = self.__dict__.get("reserved")

@@ -42,7 +42,7 @@ def limit_at(counts: Array, level: float) -> float:
 
 
 def order_statistic(counts: Array, number: int) -> float:
-    """Return the order statistic number `place`, interpolated within its bin. The smallest value has number 1.
+    """Return an order statistic, interpolated within its bin. The smallest value has number 1.
 
     Return inf for the last bin, which has no upper end.
     """

@@ -167,7 +167,7 @@ def is_installed(package: str) -> bool:
 
 
 def not_installed(package: str, purpose: str) -> ConfigError:
-    """Return the error for a missing package. `to` is the purpose of the package, for example "to draw plots"."""
+    """Return the error for a missing package. `purpose` says what it is needed for, such as "to draw plots"."""
     return ConfigError(
         f'{package} is needed {purpose}, but is not installed. Run: pip install "flower-pca[{EXTRAS[package][1]}]"'
     )
@@ -177,7 +177,7 @@ def not_installed(package: str, purpose: str) -> ConfigError:
 def requiring(package: str, purpose: str) -> Iterator[None]:
     """Within the block, convert an ImportError into an error that tells the user how to install the package.
 
-    `to` is the purpose of the package, for example "to draw plots".
+    `purpose` says what the package is needed for, such as "to draw plots".
     """
     try:
         yield

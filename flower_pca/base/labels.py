@@ -47,7 +47,7 @@ def is_missing(value: Any) -> bool:
 def describe_nameless(positions: Sequence[int], count: int) -> str:
     """Return a description of the columns that have no name, by their positions.
 
-    `places` are the positions, and `count` is the number of all columns.
+    `positions` are the positions, and `count` is the number of all columns.
     """
     if list(positions) == [0] and count > 1:
         return INDEX
@@ -63,7 +63,7 @@ def describe_duplicate(name: str) -> str:
 def describe_difference(missing: Iterable[str], similar: Iterable[str]) -> str:
     """Return a description of the difference between a missing name and a similar name.
 
-    `lacking` are the missing names, and `beyond` are the names that were found instead. Return "" if no names
+    `missing` are the missing names, and `similar` are the names that were found instead. Return "" if no names
     are similar.
     """
     near = {_look_alike_form(name): name for name in similar}

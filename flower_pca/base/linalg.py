@@ -403,9 +403,9 @@ def next_block(
 
 
 def _subtract_projection(block: Array, Q: Array, coefficients: Array, grown: Array, skew: float) -> Array:
-    """Subtract Q @ off from a block in place, except in directions in which `off` and `grown` are below `skew`.
+    """Subtract Q @ coefficients from a block in place, except where `coefficients` and `grown` are below `skew`.
 
-    Return the part of `off` that was subtracted.
+    Return the part of `coefficients` that was subtracted.
     """
     squares, V = eigh_descending(coefficients.T @ coefficients + grown.T @ grown)
     count = int(np.sum(squares > skew**2))

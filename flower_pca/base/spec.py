@@ -98,7 +98,7 @@ def bind(text: object, table: Mapping[str, Callable[..., T]], *, what: str, rule
 
 
 def instance(kind: type[T], value: object, name: str, rule: str, *, what: str = "", **more: Any) -> T | None:
-    """Return an instance of the class: `given` itself, or an instance made from a spec string. Return None for None.
+    """Return an instance of the class: `value` itself, or an instance made from a spec string. Return None for None.
 
     The error for any other value contains `rule`. `what` is the name of the setting, if it differs from `name`.
     """

@@ -156,14 +156,14 @@ class PickedSparseColumns(Stored):
         place[self.columns] = np.arange(len(self.columns), dtype=np.int32)
         # Unlike a generator, `map` does not keep a piece of the source while its copy is used.
         placed = map(partial(_move_columns, new_positions=place, d=len(self.columns)), self.source.pieces())
-        # If all columns are selected, the rows have the same numbers of entries, so the pieces begin at the right rows.
+        # If all columns are selected, each row keeps its number of entries, so pieces already begin at the right rows.
         if isinstance(self.source, CompressedRows) and self.shape[1] == self.source.shape[1]:
             return placed
         return recut_sparse(placed)
 
 
 def _move_columns(S: Any, new_positions: Array, d: int) -> Any:
-    """Return CSR with each entry moved from column j to column `place[j]`, or dropped if `place[j]` is -1."""
+    """Return CSR with each entry of column j moved to column `new_positions[j]`, or dropped if this is -1."""
     data, indices, indptr = S.data, new_positions[S.indices], S.indptr
     if d < len(new_positions):
         kept = indices >= 0

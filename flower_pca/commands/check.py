@@ -19,7 +19,7 @@ from flower_pca.commands import common
 from flower_pca.commands import run as runs
 from flower_pca.core.config import PCAConfig
 from flower_pca.hints.words import columns_of_few_words, hints_of_words
-from flower_pca.names.columns import enumeration, is_nameless, split_names, unusable_columns_error
+from flower_pca.names.columns import enumeration, has_unusable_name, split_names, unusable_columns_error
 from flower_pca.rows.local import LocalData
 
 if TYPE_CHECKING:
@@ -274,7 +274,7 @@ def _errors_about_words(data: str, tables: Mapping[str, Table]) -> list[str]:
     all_named = True
     for spec, table in tables.items():
         named = table.words.items()
-        there = [name for name, bad in named if not is_nameless(name, bad)]
+        there = [name for name, bad in named if not has_unusable_name(name, bad)]
         all_named &= len(there) == len(named)
         if not there:
             continue

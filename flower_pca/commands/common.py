@@ -110,7 +110,7 @@ def add_data_options(parser: argparse.ArgumentParser, *, counts: bool = True, ga
 
     Parameters
     ----------
-    added : ArgumentParser
+    parser : ArgumentParser
         The parser of a command.
     counts : bool, default=True
         Whether the run may choose the number of components, as with --components signal.
@@ -316,9 +316,9 @@ def writable_folder(path: Path, *, data: str) -> Path:
 
 @contextmanager
 def writing_folder(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder. If the block succeeds, the files in the temporary folder are moved to `place`.
+    """Yield a temporary folder. If the block succeeds, the files in the temporary folder are moved to `folder`.
 
-    Errors about files name `place`, because the temporary folder no longer exists when the user reads them.
+    Errors about files name `folder`, because the temporary folder no longer exists when the user reads them.
     """
     with files.naming_file_in_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -393,7 +393,10 @@ def _showing_rounds(what: str) -> Iterator[Callable[[Driven], None]]:
 
 
 def _printing_rounds() -> Callable[[Driven], None]:
-    """Return a function that prints the newest round every few seconds, but nothing about a shorter run."""
+    """Return a function that prints the newest round every few seconds.
+
+    If the run ends before that, the function prints nothing.
+    """
     began = last = time.monotonic()
 
     def after_round(run: Driven) -> None:

@@ -122,9 +122,9 @@ def result_for_site(result: PCAResult, args: argparse.Namespace, tables: Mapping
     ----------
     result : PCAResult
         The result. If it scores rows of all sites alike, it is returned unchanged.
-    given : Namespace
+    args : Namespace
         The options of the command, with `local` and `fit_local`.
-    every : mapping
+    tables : mapping
         The rows of each site by its name. There must be only one site.
 
     Raises

@@ -209,7 +209,7 @@ class AdaptsToNoise(Protocol):
         """Return the algorithm with which the run begins, and the reason for this choice, or "".
 
         The reason is "" if the algorithm does not change. `private` is True for a run with a privacy budget,
-        `over_air` is True for a run over a noisy channel, and `known` is True if the columns have public ranges.
+        `over_air` is True for a run over a noisy channel. `columns_known` is True if the columns have public ranges.
         """
 
 
@@ -412,7 +412,7 @@ class SubspaceMovement:
     sines: tuple[float, ...] = ()
 
     def add(self, previous: Array, newest: Array) -> SubspaceMovement:
-        """Return the movement after one more step, from the subspace `old` to the subspace `new`."""
+        """Return the movement after one more step, from the subspace `previous` to the subspace `newest`."""
         return SubspaceMovement((*self.sines[-3:], linalg.sin_theta(previous, newest)))
 
     @property

@@ -124,7 +124,7 @@ class AnswerChecker:
         ----------
         client : int
             The client.
-        up : Arrays
+        answer : Arrays
             The client's answer.
         parts : mapping
             The kinds and shapes of the arrays in the answer, by name.

@@ -255,9 +255,9 @@ def check_combination(stage: Stage[Any], options_on: On, recommended: Listed) ->
     ----------
     stage : Stage
         The algorithm or the tracker.
-    on : On
+    options_on : On
         The options with their values.
-    listed : Listed
+    recommended : Listed
         All algorithms, so that an error can name algorithms that support the options.
     """
     for options, wanted in NEEDS:

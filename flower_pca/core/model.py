@@ -307,7 +307,7 @@ class Model:
         return replace(self, basis=Z[:, :width], product=None, beside=Z[:, width:])
 
     def with_decision(self, subject: str, reason: str) -> Model:
-        """Return the model with one more automatic choice: its subject `what`, and a sentence `why` with the reason."""
+        """Return the model with one more automatic choice: what was chosen, and a sentence with the reason."""
         return replace(self, decisions={**self.decisions, subject: reason})
 
     @cached_property

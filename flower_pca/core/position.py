@@ -200,7 +200,7 @@ class Position:
         return Audience.SAMPLE
 
     def current_model(self, *, is_complete: bool) -> Model:
-        """Return the current model. The product C Z is left out if the round was not `whole`."""
+        """Return the current model. The product C Z is left out if the round was not complete."""
         if self.is_finished:
             return self.model
         if self.role is not Role.ALGORITHM and self.stage.status(self.state) is None:
@@ -250,7 +250,7 @@ class Position:
         return replace(self, model=model)
 
     def after_answers(self, total: Any, clients: frozenset[int]) -> Position:
-        """Return the position after a complete round: the merged answers `total` of the clients `came`."""
+        """Return the position after a complete round: `total` are the merged answers of `clients`."""
         state = self.stage.server(self.state, total, clients)
         return replace(self, state=state, halfway=self.is_opening and self.stage.status(state) is None)
 
@@ -261,7 +261,7 @@ class Position:
     def at_next_stage(self, status: Status, clients: tuple[int, ...], roll: Roll, layers: Sequence[Layer]) -> Position:
         """Return the position at the next stage, or at the opening if the result is not good enough yet.
 
-        `status` is the status with which the stage ends, `here` lists the clients that are present, and
+        `status` is the status with which the stage ends, `clients` lists the clients that are present, and
         `layers` are the layers of the run.
         """
         # With a binding layer, no further round or opening can correct a round in which clients were missing.
@@ -520,7 +520,7 @@ class Position:
 
     @property
     def _has_too_few_components(self) -> bool:
-        """Whether the closing has found fewer components than a fraction of the variance needs."""
+        """Whether the closing has found too few components to explain the requested fraction of the variance."""
         model = self.model
         assert model.values is not None
         spent = model.status is not None and model.status.outcome is Outcome.MAX_ROUNDS

@@ -235,11 +235,11 @@ class Roll:
         ----------
         call : Call
             The audience of the message.
-        came : frozenset of int
+        answered : frozenset of int
             The clients that have answered.
-        to : iterable of int
+        addressees : iterable of int
             The clients to which the message was sent.
-        spare : bool
+        may_miss : bool
             Whether clients that have not answered an opening keep their state.
         unasked : frozenset of int
             The clients that the caller chose not to ask.
@@ -292,7 +292,7 @@ class Roll:
     def after_complete_round(
         self, call: Audience, answered: frozenset[int], *, may_miss: bool = False, unasked: frozenset[int] = _NOBODY
     ) -> Roll:
-        """Return the roll after a complete message. `came` are the clients that have answered."""
+        """Return the roll after a complete message. `answered` are the clients that have answered."""
         members, unfit, contributors = self.members, self.unfit, self.contributors | answered
         if self.everyone and (gone := (self.members | self.addressees) - answered):
             raise self._lost_columns_error(gone)

@@ -352,7 +352,7 @@ def _require_no_commas(file: Path, first_line: Sequence[str], second_line: Seque
     if cells.sep == "," or len(first_line) != 1 or len(second_line) != 1:
         return
     count = second_line[0].count(",")
-    # A single comma may stand before decimals.
+    # If the decimal mark is a comma, a single comma may be a decimal mark instead of a separator.
     if first_line[0].count(",") == count > int(cells.decimal == ","):
         raise _other_separator_error(
             file, ",", cells, f"{advice_on_options(file, sep=',')}, or leave sep and decimal out."

@@ -68,7 +68,7 @@ class ReadFiles:
     def add(self, heading: Heading, names: Sequence[str], existing: Sequence[str]) -> Self:
         """Return the record with these files added. A long record drops its oldest files that no longer exist.
 
-        `there` lists the files that exist.
+        `existing` lists the files that exist.
         """
         files = (*self.files, *map(_digest, names))
         if len(files) > _REMEMBERED:

@@ -98,10 +98,10 @@ def folder(
     variants: str | None = None,
     ambiguous: bool | None = None,
 ) -> Table:
-    """Read a folder with one file per client. The label column file holds the name of the file of each row.
+    """Read a folder with one file per client. The label column "file" tells from which file each row comes.
 
-    The files may be of different kinds. Options of text files that are left out are detected for each file, so German
-    and English files may be mixed. An option applies to all files, or to the files in a mapping such as
+    The files may be of different kinds. If an option for text files is not given, it is detected for each file, so
+    German and English files may be mixed. An option applies to all files, or to the files in a mapping such as
     encoding={"trier": "latin-1"}. If a file may hold a table but cannot be read, an error is raised unless `without`
     names the file.
 

@@ -25,7 +25,7 @@ def doubles(data: AllSites) -> Iterator[str]:
     if not len(again):
         return
     looked_at = zip(sites, data.distinct_counts, strict=True)
-    reliable = [_has_distinct_rows(site, different) for site, different in looked_at]
+    reliable = [_are_equal_rows_suspicious(site, different) for site, different in looked_at]
     owners = whose[order]
     pairs = Counter(zip(owners[again].tolist(), owners[again + 1].tolist(), strict=True))
     for (i, j), count in pairs.items():
@@ -46,7 +46,7 @@ def doubles(data: AllSites) -> Iterator[str]:
             )
 
 
-def _has_distinct_rows(site: Site, different: Array) -> bool:
+def _are_equal_rows_suspicious(site: Site, different: Array) -> bool:
     """Return whether two different rows of a site are unlikely to have equal values by accident.
 
     The probability is estimated from how often the values of each column recur. Rows that occur twice are counted only

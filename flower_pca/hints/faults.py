@@ -290,7 +290,7 @@ def _constant_columns(data: AllSites) -> Iterator[str]:
     still = (data.distinct_counts == 1) & (data.value_counts >= LEAST)
     for i in np.flatnonzero(still.any(axis=1)).tolist():
         columns = np.flatnonzero(still[i]).tolist()
-        odd = [j for j in columns if _seldom_elsewhere(data, i, j)]
+        odd = [j for j in columns if _is_constant_rare_elsewhere(data, i, j)]
         if len(odd) > max(2, len(data.columns) // 4):
             continue  # The site has rows of another kind, such as the rows of one district.
         for j in odd:
@@ -301,7 +301,7 @@ def _constant_columns(data: AllSites) -> Iterator[str]:
             yield f"{what}, but rarely at other sites. Check the file of {data.sites[i].who}."
 
 
-def _seldom_elsewhere(data: AllSites, i: int, j: int) -> bool:
+def _is_constant_rare_elsewhere(data: AllSites, i: int, j: int) -> bool:
     """Return whether the single value of a column at site i is too rare at other sites to occur there by chance."""
     elsewhere = [other.rows[:, j] for k, other in enumerate(data.sites) if k != i]
     others = np.concatenate(elsewhere)

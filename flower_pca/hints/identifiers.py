@@ -25,7 +25,7 @@ _OUT: Final = f"If it numbers the rows, leave it out: name the other columns wit
 def hints_of_identifiers(
     columns: Mapping[int, bool], names: Sequence[str] | None, id_column: int | None = None
 ) -> tuple[str, ...]:
-    """Return hints about the columns that `find_identifiers` returns, except for the column `but`."""
+    """Return hints about the columns that `find_identifiers` returns, except for the column `id_column`."""
     if not columns:
         return ()
     why = {True: "which are consecutive", False: "and its name looks like an identifier"}

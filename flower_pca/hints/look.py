@@ -35,7 +35,7 @@ def hints_of(
         The maximum number of entries for which all rows are examined.
     sizes : sequence of str, default=()
         Hints about the sizes of columns, which are inserted into the result.
-    but : int or None, default=None
+    id_column : int or None, default=None
         A column that `sizes` already reports as an identifier.
     """
     if not tables:

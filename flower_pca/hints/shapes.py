@@ -81,7 +81,8 @@ def shifted_decimal_points(data: AllSites) -> Iterator[str]:
 def turned_signs(sites: Sequence[str], levels: Array, value_counts: Array, columns: Sequence[str]) -> Iterator[str]:
     """Yield hints about columns that would match the other sites if one site changed their sign.
 
-    `levels` (sites x 3 x d) holds the percentiles of `AllSites.levels`, and `seen` (sites x d) the numbers of values.
+    `levels` (sites x 3 x d) holds the percentiles of `AllSites.levels`, and `value_counts` (sites x d) the number of
+    values in each column at each site.
     """
     for i in range(len(sites)) if len(sites) > 2 else ():
         here, others = levels[i], np.delete(levels, i, axis=0)

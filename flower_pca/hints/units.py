@@ -99,7 +99,10 @@ def mixed_units(data: AllSites) -> Iterator[str]:
 
 
 def _two_groups(low: Array, high: Array) -> str:
-    """Describe the conversion that turns sorted values of one group into the other, or return "" for none."""
+    """Return a description of the unit conversion between two groups of values, or "" if no conversion fits.
+
+    `low` and `high` contain the sorted values of the groups.
+    """
     if min(len(np.unique(group)) for group in (low, high)) <= _GROUP:
         return ""
     levels = [np.quantile(group, [0.1, 0.5, 0.9]) for group in (low, high)]
@@ -148,7 +151,8 @@ def _odd_units(
 ) -> Iterator[str]:
     """Yield hints about columns that one site, or half of the sites, measures in another unit.
 
-    `levels` (sites x 3 x d) holds the percentiles of `AllSites.levels`. `seen` (sites x d) holds the numbers of values,
+    `levels` (sites x 3 x d) holds the percentiles of `AllSites.levels`. `value_counts` (sites x d) holds the numbers of
+    values,
     with 0 for columns to leave out. `middle` is the word for the second level, "median" or "mean".
     """
     alone = _columns_apart(levels) & (value_counts > 0)
@@ -212,12 +216,12 @@ def _split_units(
 
 
 def _smallest_marked(values: Array, marked: Array) -> Array:
-    """Return the smallest value of each column among the values that `of` marks."""
+    """Return the smallest marked value of each column."""
     return np.asarray(np.where(marked, values, np.inf).min(axis=0))
 
 
 def _largest_marked(values: Array, marked: Array) -> Array:
-    """Return the largest value of each column among the values that `of` marks."""
+    """Return the largest marked value of each column."""
     return np.asarray(np.where(marked, values, -np.inf).max(axis=0))
 
 

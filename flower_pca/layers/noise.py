@@ -336,7 +336,7 @@ class NoiseFloor:
     def reason_to_refuse(self, instructions: Arrays | None) -> str | None:
         """Return the reason for refusing a message, or None if the node accepts it.
 
-        `says` are the layer's arrays, or None if the message does not ask for noise.
+        `instructions` are the layer's arrays, or None if the message does not ask for noise.
         """
         if self.noise is None and self.clip is None:
             return None

@@ -109,7 +109,7 @@ def _digest_of_value(value: float) -> int:
 
 
 def seal_letters(secrets: SetupSecrets, letter: bytes, peers: list[int]) -> Array:
-    """Return the sealed copies of a client's letter `said`, one row for each of these peers."""
+    """Return the sealed copies of a client's letter, one row for each of these peers."""
     position, setup = int(secrets.position), secrets.setup.tobytes()
     common = dict(zip(secrets.peers.tolist(), rows_as_texts(secrets.common), strict=True))
     sealed = []
@@ -163,7 +163,7 @@ def require_measured_columns(letter: Array, letters: Array, others: int, names: 
 
     Parameters
     ----------
-    own : ndarray
+    letter : ndarray
         The letter of the client itself.
     said : ndarray
         The letters of the peers in the sum, one in each row.

@@ -134,7 +134,7 @@ def encode_answer(arrays: Arrays, answer: Arrays, memory: Arrays, bits: Bits) ->
     """Return the answer in fixed point.
 
     If the answer exceeds a bound, the client does not answer, and this silence reveals something about the client.
-    Therefore, the client then deletes the secrets of the set-up and keeps only `own`, the memory of the stage, so that
+    Therefore, the client then deletes the secrets of the set-up and keeps only the `memory` of the stage, so that
     a server cannot try one bound after another. The rule `max_dropouts` of a node also limits the number of such
     losses.
 

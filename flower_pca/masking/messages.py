@@ -125,7 +125,7 @@ def strayed_clients(answers: Mapping[int, Arrays], course: bytes | None = None) 
 
 
 def reason_of_straying(client: int, consequence: str) -> str:
-    """Return the reason why a client has strayed, followed by the consequence `then`."""
+    """Return the reason why a client has strayed, followed by the consequence."""
     return f"Client {client} received other messages of this run than most clients, or in another order. {consequence}"
 
 

@@ -134,7 +134,7 @@ class ColumnMismatch:
         return Sentence(f"{self.why} {self.then}")
 
     def error(self, kind: type[E], remedy: str = "") -> E:
-        """Return an error of class `kind` with this reason, and with `then` as the remedy if it is given."""
+        """Return an error of class `kind` with this reason, and with the remedy if it is given."""
         return kind(f"{self.why} {remedy or self.then}")
 
 
@@ -282,7 +282,7 @@ def missing_columns(
         The names of the wanted columns.
     names : sequence of str
         The names of the existing columns.
-    beside : iterable of str, default=()
+    other_columns : iterable of str, default=()
         The names of columns that exist but cannot be used.
     needed_by : str, default="the run"
         A phrase for what needs the columns.
@@ -391,7 +391,7 @@ def unusable_columns_error(who: object, words: Mapping[str, str], *, file: bool 
     `file`, the error also advises how to declare these columns as label columns.
     """
     what = f"The columns of {who}"
-    if odd := [bad for name, bad in words.items() if is_nameless(name, bad)]:
+    if odd := [bad for name, bad in words.items() if has_unusable_name(name, bad)]:
         kept = f" {reader_argument('beside', [''])}, or" if "" in words and len(odd) == 1 else ":"
         remedy = f"Give each a different name, or leave them out{kept} name the other columns with {_LISTED}."
         if INDEX in odd:
@@ -464,7 +464,7 @@ def among_numbers(words: str, *, bad: int, total: int) -> str:
     return words + _AMONG
 
 
-def is_nameless(name: str, bad: str) -> bool:
+def has_unusable_name(name: str, bad: str) -> bool:
     """Return whether a column is unusable because its name is missing or not unique. `bad` describes the fault."""
     return not name or bad == describe_duplicate(name)
 

@@ -82,7 +82,7 @@ def digest_of_ids(ids: Iterable[str], salt: str) -> str:
 def describe_mismatch(who: str, ids: tuple[int, str], others: tuple[int, str]) -> tuple[str, str]:
     """Describe how the people of a party differ from the people of the run, and return the description and a remedy.
 
-    `own` and `others` hold the number of people and the digest of their ids, at the party and in the run.
+    `ids` and `others` hold the number of people and the digest of their ids, at the party and in the run.
     """
     got = _count_and_digest(*ids)
     if bool(ids[1]) != bool(others[1]):

@@ -59,7 +59,7 @@ _EXAMPLE: Final = (
 
 
 def read_levels(levels: Any) -> Levels | None:
-    """Return the columns of words that a caller names, each with its levels or None. Return None if `given` is None.
+    """Return the columns of words that a caller names, each with its levels or None. Return None if `levels` is None.
 
     Parameters
     ----------
@@ -375,7 +375,7 @@ def missing_indicators(rows: Table, wanted: Sequence[str], who: str = "the rows"
 
 
 def expand_columns(names: Iterable[str], *, names_in_data: Iterable[str], words: Iterable[str]) -> tuple[str, ...]:
-    """Return the columns of a run, with each column of words replaced by its indicators among the `known` columns."""
+    """Return the columns of a run, with each column of words replaced by its indicators in the data."""
     there, coded = list(names_in_data), frozenset(words)
     groups = ([made for made in there if source_of(made) == name] if name in coded else [name] for name in names)
     return tuple(name for group in groups for name in group)

@@ -21,7 +21,7 @@ from flower_pca.blocks.adapters import JoinedRows
 from flower_pca.blocks.compressed import with_sparse_columns
 from flower_pca.blocks.source import is_sparse
 from flower_pca.names import annotated, frames, ids
-from flower_pca.names.columns import ColumnNames, Heading, enumeration, is_nameless, unusable_columns_error
+from flower_pca.names.columns import ColumnNames, Heading, enumeration, has_unusable_name, unusable_columns_error
 from flower_pca.names.origin import Origin
 
 
@@ -321,7 +321,9 @@ class Table:
         """Return the table without the cells, labels and file paths that must not appear in a message."""
         if not (self.words or self.source or self.origin or self.texts or self.beside):
             return self
-        words = {name: bad if is_nameless(name, bad) else f"text in column {name}" for name, bad in self.words.items()}
+        words = {
+            name: bad if has_unusable_name(name, bad) else f"text in column {name}" for name, bad in self.words.items()
+        }
         return replace(self, words=words, source="", origin=None, texts={}, beside={})
 
     def place(self, row: int) -> str:

@@ -21,7 +21,7 @@ _LONG: Final = 60  # A longer allele is shortened to its first letters and a dig
 
 
 def name_of_variant(chromosome: str, position: str, allele: str, other_allele: str) -> tuple[str, bool]:
-    """Return the name of a variant, and whether the first allele in this name is `other`."""
+    """Return the name of a variant, and whether the first allele in this name is `other_allele`."""
     alleles = allele.upper(), other_allele.upper()
     first, second = sorted(map(_shorten_allele, alleles))
     return f"{_plain_chromosome(chromosome)}:{position}:{first}:{second}", _shorten_allele(alleles[0]) != first

@@ -169,12 +169,13 @@ def _draw_plane(ax: style.Axes, points: Array, names: Sequence[str], group: Arra
 
 
 def pictures(parts: Sequence[Parts], path: str | os.PathLike[str], *, shape: tuple[int, int]) -> Path:
-    """Draw images, one per line: the image, its shared part, its own part and the rest.
+    """Draw each image next to its shared part, its local part and the rest, one image in each row of the figure.
 
     Parameters
     ----------
     parts : sequence of Parts
-        The parts of the images, as `PersonalResult.split` returns them. All rows of one `Parts` are one image.
+        The parts of the images, as `PersonalResult.split` returns them. The rows of one `Parts` together form one
+        image. Only the first 12 images are drawn.
     path : str or path
         The file to write. An old file is replaced only when the new picture is complete.
     shape : tuple

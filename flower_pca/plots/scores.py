@@ -108,7 +108,7 @@ def _scores_of(result: PCAResult, tables: Sequence[Table]) -> list[Array]:
 
 
 def _title(count: int, total: int) -> str:
-    """Return the title of a picture that shows `count` of `every` rows."""
+    """Return the title of a picture that shows `count` of `total` rows."""
     return f"Scores of {count:,} of {total:,} rows" if count < total else "Scores"
 
 

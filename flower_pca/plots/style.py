@@ -335,7 +335,7 @@ def draw_heat_map(
 
     Parameters
     ----------
-    drawn : Figure
+    fig : Figure
         An empty figure.
     values : ndarray
         The values, with a row for each component or client and a column for each column of the data.

@@ -47,7 +47,7 @@ def draw_heatmap(fig: style.Figure, result: PCAResult) -> None:
 
 
 def has_room_for_bars(result: PCAResult) -> bool:
-    """Return whether the picture of bars has room for all weights."""
+    """Return whether the bar chart has room for all weights."""
     return result.n_components_ <= PANELS and result.n_features_in_ <= BARS
 
 
@@ -77,7 +77,7 @@ def _draw_panels(fig: style.Figure, components: Array, names: list[str], errors:
 def draw_component(
     ax: style.Axes, row: Array, names: list[str], title: str, *, reach: float, half_widths: Array | None = None
 ) -> None:
-    """Draw bars for the columns with the largest weights in one component, with whiskers of the lengths `off`."""
+    """Draw bars for the columns with the largest weights in one component, with whiskers of these half widths."""
     order = labels.largest_positions(row, BARS)
     colors = np.where(row[order] > 0, style.PLUS, style.MINUS).tolist()
     ax.barh(range(len(order)), row[order], height=0.7, color=colors)

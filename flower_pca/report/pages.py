@@ -283,7 +283,7 @@ def _tables_of_clients(result: PCAResult, shards: Shards) -> list[str]:
         return [table + html.paragraph(_WITHOUT_NOISE)]
     if result.is_by_site:
         return [table]
-    return [table, _table_of_means(result, shards), _most_unusual_rows(result, shards)]
+    return [table, _table_of_means(result, shards), _table_of_unusual_rows(result, shards)]
 
 
 def _table_of_means(result: PCAResult, shards: Sequence[Any]) -> str:
@@ -307,7 +307,7 @@ def _table_of_means(result: PCAResult, shards: Sequence[Any]) -> str:
     return html.table(title, head, [["all rows", *every], *rows], words=[0])
 
 
-def _most_unusual_rows(result: PCAResult, shards: Sequence[Any]) -> str:
+def _table_of_unusual_rows(result: PCAResult, shards: Sequence[Any]) -> str:
     """Return the rows farthest beyond the 99 % limits as a table with their main columns, or "" without limits."""
     found = sites.most_unusual_rows(result, shards)
     if found is None:

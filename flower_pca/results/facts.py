@@ -205,7 +205,7 @@ def names_for_json(result: HasColumns) -> list[str] | None:
 
 
 def title_with_count(title: str, shown: int, total: int, addition: str) -> str:
-    """Return a title. If only `shown` of `every` entries are shown, add `which`: "Clients, the 40 furthest off"."""
+    """Return a title. If only `shown` of `total` entries are shown, add `addition`: "Clients, the 40 furthest off"."""
     if shown < total:
         return f"{title}, the {shown} {addition}"
     return title

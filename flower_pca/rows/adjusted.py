@@ -103,7 +103,7 @@ def require_complete(
 def table_of_features(
     table: Table, joint: Measured, names: tuple[str, ...] | None, frame: Frame, moves: RowMap | None
 ) -> Table:
-    """Return the table of the features of a joint table, transformed by the moves unless `move` is None."""
+    """Return the table of the features of a joint table, transformed by the moves unless `moves` is None."""
     covariates = frame.covariates
     assert covariates is not None
     d = joint.d - len(covariates.names)

@@ -60,7 +60,7 @@ def adjusted_source(joint: Source, d: int, moves: RowMap | None) -> Source:
 
 
 def _product_of_features(joint_product: Product, mean: Array, Z: Array, fill: Array | None) -> Array:
-    """Return C Z for the features. The function `whole` computes C Z for the joint table with these column means."""
+    """Return C Z for the features. `joint_product` computes C Z for the joint table with these column means."""
     if fill is not None:
         fill = np.concatenate([fill, mean[len(fill) :]])
     return np.asarray(joint_product(_pad_with_zero_rows(Z, len(mean)), fill)[: len(Z)])

@@ -84,7 +84,7 @@ def fit_rows(P: Array, Y: Array, missing_positions: Array) -> tuple[Array, int]:
         The basis.
     Y : ndarray of shape (m, d)
         The rows, with zeros for missing values, as `without_gaps` returns them.
-    gone : ndarray
+    missing_positions : ndarray
         The positions of the missing values, as `without_gaps` returns them.
 
     Returns

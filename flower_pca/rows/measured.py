@@ -249,7 +249,7 @@ class Measured:
         )
 
     def moments(self, *, with_local_means: bool) -> Moments:
-        """Return the moments of the present values, or, if `own` is true, of rows with gaps filled by local means."""
+        """Return the moments of the present values, or of rows with gaps filled by local means."""
         if self.sparse:
             return self.sparse_about_mean(with_local_means=with_local_means)[0]
         there = (
@@ -274,7 +274,7 @@ class Measured:
     def sparse_about_mean(self, *, with_local_means: bool) -> tuple[Moments, Iterator[ImplicitRows]]:
         """Return the moments of sparse rows, and the pieces of the rows about their mean.
 
-        If `own` is true, the moments describe rows whose missing values are filled with the local means.
+        If `with_local_means` is true, the moments describe rows whose missing values are filled with the local means.
         """
         pieces = self.without_gaps(self.local_means() if with_local_means else None)
         there = functools.reduce(merge_moments, map(sparse_moments, pieces))

@@ -208,7 +208,7 @@ def statistics_of_parts(data: LocalData, *, gaps: bool) -> list[Source]:
 
 
 def _select_columns_of(data: LocalData, statistics: Statistics, product: Product | None) -> Source:
-    """Return the statistics of the columns that the run uses, with a function for products if `whole` is given."""
+    """Return the statistics of the columns that the run uses, with a function for products if `product` is given."""
     assert data.places is not None
     return statistics.select_columns(data.places), product and functools.partial(
         _product_of_columns, data.places, statistics.d, product

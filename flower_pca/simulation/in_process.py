@@ -435,14 +435,14 @@ def _without_rows(config: PCAConfig, clients: Sequence[LocalData]) -> dict[int, 
 
 
 def _present_without(left_out: Mapping[int, str], present: Callable[[int], Iterable[int]], number: int) -> list[int]:
-    """Return the clients that message `number` can reach, except those in `out`."""
+    """Return the clients that message `number` can reach, except those in `left_out`."""
     return [client for client in present(number) if client not in left_out]
 
 
 def _site_fields(
     names: Mapping[int, str], clients: int, run: Driven, left_out: Mapping[int, str] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """Return the fields `site_names` and `left_out` of a result. The clients in `out` were not part of the run."""
+    """Return the fields `site_names` and `left_out` of a result. The clients in `left_out` were not part of the run."""
     fraction = "fraction left it out"
     return site_fields(names, range(clients), run.roll.contributors, run.history, otherwise=fraction, unasked=left_out)
 

@@ -104,7 +104,7 @@ class PartyData:
         return f"{rows} x {width}, with the columns split between {labels.count(len(self.columns), 'client')}"
 
     def with_loadings(self, result: ColumnsResult, loadings: dict[int, dict[str, Array]]) -> ColumnsResult:
-        """Return the result with the loadings in `own`, and with hints about the columns of the parties."""
+        """Return the result with the loadings in `loadings`, and with hints about the columns of the parties."""
         names = {i: party.data.names for i, party in enumerate(self.columns)}
         sites = {i: party.site for i, party in enumerate(self.columns) if party.site}
         whole = replace(result, site_names=sites).with_loadings(loadings, names, self.columns[0].row_ids)

@@ -43,9 +43,9 @@ def run_pca(
     *,
     left_out: Mapping[int, str] = MappingProxyType({}),
 ) -> PCAResult:
-    """Run a PCAStrategy with the sites that are not in `out`, and return its result.
+    """Run a PCAStrategy with the sites that are not in `left_out`, and return its result.
 
-    `out` gives the reasons why sites are left out. The result has the local results of the `public` sites.
+    `left_out` gives the reasons why sites are left out. The result has the local results of the `public` sites.
     """
     assert conduct.engine is not None
     _require_ray()
@@ -117,7 +117,7 @@ def _simulate(
     on_round: Callable[[Any], None] | None,
     rules: dict[str, Any],
 ) -> tuple[R, B]:
-    """Run the strategy, and then call `back` with the folder of the clients' files. Return both results."""
+    """Run the strategy, and then call `read_back` with the folder of the clients' files. Return both results."""
     # The environment is set before the session, because Ray reads it when it starts.
     with _without_deprecation_warning(), _environment(), ray_session(engine):
         each = engine.clients_per_actor(len(shards), actor_count(engine))

@@ -198,7 +198,7 @@ def _exceeds_limit(sums: Array, most: Array, eps: float) -> bool:
 def _merge_covariates(total: Arrays, covariate_sums: Arrays, reply: Arrays, merged: Arrays) -> Arrays:
     """Merge the covariate sums of another answer into the total, and return the sums about the common means.
 
-    `own` holds the sums of the covariates in the answer `reply`. `merged` holds the statistics of the
+    `covariate_sums` holds the sums of the covariates in the answer `reply`. `merged` holds the statistics of the
     features after this answer, which include the common means.
     """
     before, there = float(total["n"]), float(reply["n"])

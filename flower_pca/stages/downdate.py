@@ -178,7 +178,7 @@ class LeaveOneOut:
     def _distances_without_groups(
         self, T: Array, products: Array, squares: Array, F: Array, left_out: Array, size: int
     ) -> tuple[Array, Array]:
-        """Return T2 and SPE of the row `own` of each group, from a fit without the group.
+        """Return T2 and SPE of the row `left_out` of each group, from a fit without the group.
 
         T holds the scores of the rows along W, `products` the inner products of their residuals, `squares`
         the inner products of the rows, and F their lines of F, each of shape (groups, size, ...).

@@ -185,7 +185,7 @@ def _explained_shares(
 
 
 def _site_sums(Z: Array, positions: Array, data: Any, covariates: Covariates | None) -> dict[str, Array]:
-    """Return the sums that a site sends about its rows, after adjusting or harmonizing them with `known`."""
+    """Return the sums that a site sends about its rows, after adjusting or harmonizing them with `covariates`."""
     k, q = Z.shape[1], len(positions)
     sums, G = _sums_over_rows(Z, positions, data, covariates)
     scores, columns = slice(0, k), slice(k, k + q)
@@ -266,7 +266,7 @@ def _shares_by_column(
 
 
 def _residual_squares(products: Array, scores: Array, sums: Array, positions: list[int]) -> Array:
-    """Return the residual sums of squares of the scores after a least squares fit on the columns at `places`."""
+    """Return the residual sums of squares of the scores after a least squares fit on the columns at `positions`."""
     inverse = covariates.pseudo_inverse(products[np.ix_(positions, positions)])
     along = scores[positions]
     return np.asarray(np.maximum(sums - np.einsum("qk,qr,rk->k", along, inverse, along), 0.0))

@@ -169,7 +169,7 @@ def _divisors_of_shared(kind: str | None, total: Arrays, names: list[str], share
 def _refuse_columns(what: str, bad: Array, advice: str, end: str, names: Sequence[str] | None) -> None:
     """Raise DataError if any column is bad.
 
-    The message consists of `what` with the names or numbers of the bad columns, and of the remedy `do`
+    The message consists of `what` with the names or numbers of the bad columns, and of the remedy `advice`
     followed by `end`.
     """
     columns = np.flatnonzero(bad).tolist()
@@ -517,9 +517,9 @@ def _block_to_multiply(state: OpeningState, d: int) -> Array:
 
 
 def _merge_answers(state: OpeningState, merged: Arrays | None, answer: Arrays) -> Arrays:
-    """Return the answers so far, `a`, merged with one more answer `b`, and centered at their common mean.
+    """Return the answers so far, `merged`, merged with one more answer `answer`, and centered at their common mean.
 
-    `a` and `b` are centered at their own means. If `a` is None, `b` is the first answer.
+    `merged` and `answer` are centered at their own means. If `merged` is None, `answer` is the first answer.
     """
     if merged is None:
         return dict(answer)

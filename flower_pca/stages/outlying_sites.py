@@ -218,7 +218,7 @@ def hints_of(outlying: Array, keys: Array, names: Sequence[str] | None) -> list[
 
     Parameters
     ----------
-    found : ndarray
+    outlying : ndarray
         The outlying sites as returned by `sites_as_array`.
     keys : ndarray
         The keys of all sites.

@@ -551,7 +551,7 @@ def _continue_search(state: SignalState, search: BatchedLanczos, total: Arrays) 
 
 
 def _with_search(state: SignalState, search: BatchedLanczos, squares: Array, other_values: Array) -> SignalState:
-    """Return the state with the new information about C. `beside` holds the eigenvalues without counted components."""
+    """Return the state with what is new about C. `other_values` holds the eigenvalues without counted components."""
     if state.V is None or state.CV is None:
         values, V, CV, _ = linalg.rayleigh_ritz(search.Q[0], search.Y[0])
         # The last values are dropped, but their vectors are kept for the directions of the next ranks.

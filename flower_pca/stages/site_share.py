@@ -20,7 +20,8 @@ from flower_pca.names.levels import source_of
 from flower_pca.rows.covariates import SITE
 from flower_pca.stages.opening import SITE_ROWS, SITE_SUMS
 
-SITE_SHARE: Final = "site_share"  # the key of the shares in the model, (k,)
+# the key, in a model, of the share of each component's variance that lies between sites, of shape (k,)
+SITE_SHARE: Final = "site_share"
 # The keys of the results of `stages.explained`: the shares of the columns, followed by the share of the site
 # beyond all columns, and the number of sites
 BY_COLUMNS, SITES = "explained_by", "explained_sites"

@@ -89,7 +89,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         self._trained = 0  # the round of the last `configure_train` call, or 0 if the call returned no messages
 
     def _check_keywords(self, keywords: Mapping[str, object], allowed: Iterable[str]) -> None:
-        """Raise ConfigError for keywords that are neither in `known` nor parameters of the strategy's algorithm."""
+        """Raise ConfigError for keywords that are neither in `allowed` nor parameters of the strategy's algorithm."""
         take_fixed_parameters(keywords)
         stage = registry.STAGES.get(getattr(self, "name", ""))
         own: list[str] = []

@@ -98,7 +98,7 @@ def exchange(
 
 
 def list_nodes(grid: Grid, *, seconds: float) -> list[Any] | None:
-    """Return the nodes that the SuperLink lists, or None if it does not answer within `within` seconds."""
+    """Return the nodes that the SuperLink lists, or None if it does not answer within `seconds` seconds."""
     thread, listed = _CallThread(), list[Any]()
     try:
         answered = thread.call_within(grid.get_nodes, listed.extend, within=max(seconds, _LEAST))
@@ -211,26 +211,26 @@ class _CallThread:
     def call_within(
         self, call: Callable[[], Iterable[Any]], use_result: Callable[[Iterable[Any]], None], *, within: float
     ) -> bool:
-        """Make a call, pass its result to `then`, and return whether this happened within `within` seconds.
+        """Make a call, pass its result to `use_result`, and return whether this happened within `within` seconds.
 
         If the previous call is still running, wait for it first. If it does not return in time, the new call is not
         made.
         """
         if self._then is not None:
             began = time.monotonic()
-            if not self._finish(within):
+            if not self._wait_for_call(within):
                 return False
             # The time limit applies to both calls together, and the previous call has used some of the time.
             within = max(within - (time.monotonic() - began), 0.0)
         self._then = use_result
         self._calls.put(call)
-        return self._finish(within)
+        return self._wait_for_call(within)
 
     def close(self) -> None:
         """End the thread after its current call has returned."""
         self._calls.put(None)
 
-    def _finish(self, within: float) -> bool:
+    def _wait_for_call(self, within: float) -> bool:
         """Pass on the result of the current call, and return whether the call has ended within `within` seconds."""
         if self._then is None:
             return True

@@ -203,7 +203,7 @@ def _product_and_counts(arrays: Arrays, memory: Arrays, widest: Widest | None) -
 def sums_by_column(Y: Array, missing_positions: Array) -> Array:
     """Return the number, the sum and the sum of squares of each column's observed entries, (3, d).
 
-    Y must be zero at the missing entries `gone`.
+    Y must be zero at the missing entries `missing_positions`.
     """
     d = Y.shape[1]
     seen = len(Y) - np.bincount(missing_positions % d, minlength=d)
@@ -271,9 +271,9 @@ def add_aligned(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
 
 
 def _zeros_if_empty(S: Array, other: Array) -> Array:
-    """Return S, or zeros of the shape of `other` if S is empty because its client does not know the columns.
+    """Return the product S, or zeros of the shape of the product `other` if the client of S does not know the columns.
 
-    Raise a ProtocolError if the two products have different numbers of columns of the data.
+    Raise a ProtocolError if the products are for data with different numbers of columns.
     """
     if len(S) and len(other) and len(S) != len(other):
         raise ProtocolError(

@@ -70,9 +70,9 @@ class LateChanges:
     new: tuple[int, ...] = ()
 
     def with_changes(self, number: int, kinds_by_step: Mapping[int, int], figures: Collection[int]) -> LateChanges:
-        """Return the state after step `number`. `found` has the kinds of the changes that this step revealed, by step.
+        """Return the state after step `number`. `kinds_by_step` holds the kinds of the changes that this step revealed.
 
-        A change that is close to another change, or to a `known` change, is not counted again.
+        A change that is close to another change, or to a `figures` change, is not counted again.
         """
         kinds, new = dict(zip(self.changes, self.kinds, strict=True)), list[int]()
         for step, kind in sorted(kinds_by_step.items()):

@@ -89,14 +89,17 @@ class AlarmPeriod:
         return range(first + (number - first) % self.period, self.numbers[-1] + 1, self.period)
 
     def _period_since(self, earlier: int, number: int, level: float) -> int:
-        """Return the shortest period that fits both alarms and at least three consecutive loud steps, or 0."""
+        """Return the shortest period that divides the distance between the alarms at `earlier` and `number`, or 0.
+
+        At least three steps of the same phase in a row, up to `number`, must have been loud.
+        """
         for period in range(2, min(number - earlier, _KEPT // 2) + 1):
             if (number - earlier) % period == 0 and self._is_period(period, earlier - period, number, level):
                 return period
         return 0
 
     def _period_before(self, number: int, level: float) -> int:
-        """Return the shortest period with which this alarm follows three consecutive loud steps, or 0."""
+        """Return the shortest period for which the last three steps with the phase of this alarm were loud, or 0."""
         known = self._known_values
         for period in range(2, _KEPT // 4):
             first = number - _LEAST * period

@@ -72,7 +72,7 @@ class STMiss(Tracker):
 def fill_missing(
     arrays: Arrays, Y: Array, missing_positions: Array, P: Array, outliers: Array | None
 ) -> CompletedBatch:
-    """Fill the missing entries of rows in place from the span of P. Outliers that `found` marks count as missing."""
+    """Fill the missing entries of rows in place from the span of P. Outliers that `outliers` marks count as missing."""
     if outliers is not None:
         Y[outliers] = 0.0
         # `gaps.fit_rows` needs positions in ascending order, and `union1d` returns sorted positions.
@@ -240,7 +240,7 @@ class RobustTracking(Tracker):
 def complete_without_outliers(
     arrays: Arrays, Y: Array, missing_positions: Array, P: Array, outliers: Array | None
 ) -> CompletedBatch:
-    """Replace missing entries and outliers of rows in place. If `found` is None, find the outliers first."""
+    """Replace missing entries and outliers of rows in place. If `outliers` is None, find the outliers first."""
     if outliers is None:
         seen = gaps.observed_weights(Y, missing_positions) > 0.0
         if "smallest" in arrays:

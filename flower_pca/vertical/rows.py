@@ -216,7 +216,7 @@ def _scale_of_columns(table: LocalData, split: ColumnPreparation) -> Array | Non
 
 
 def _refuse_columns(table: LocalData, bad: Array, finding: str, why: str = "", *, remedy: str) -> None:
-    """Raise DataError if any column is bad. The message is "There `found` in column ... `why`. `then`"."""
+    """Raise DataError if any column is bad. The message is "There `finding` in column ... `why`. `remedy`"."""
     columns = np.flatnonzero(np.broadcast_to(bad, table.d))
     if len(columns):
         names = labels.column_names(table.names, table.d)

@@ -59,7 +59,7 @@ def write_fit(
 ) -> tuple[list[Array], int, Config]:
     """Return the values that a NumPyClient's fit returns for an answer with these arrays.
 
-    `about` contains further entries about the client, and `layers` are the layers of the message.
+    `description` contains further entries about the client, and `layers` are the layers of the message.
     """
     if layers:
         arrays = packing.pack(arrays, layers)

@@ -83,7 +83,7 @@ class StartIteration(BlockLanczos):
     ) -> tuple[Arrays, Arrays]:
         """Return a client's answer in the first phase, and its memory.
 
-        The answer is the client's top components, or the projection of B onto them. If `say` is False, the
+        The answer is the client's top components, or the projection of B onto them. If `send_projector` is False, the
         client has weight 0.
         """
         w = client_weight(arrays, data) if send_projector else 0.0
@@ -425,7 +425,7 @@ class Personalized(Iterative[S]):
         return model.status
 
     def _number_for_each_client(self, name: str, *, extra: int = 0, most: int | None = None) -> Arrays:
-        """Return the arrays of a message that give each client its number of local components plus `beside`.
+        """Return the arrays of a message that give each client its number of local components plus `extra`.
 
         `name` is the key of this number, or of the table of numbers by client. No number exceeds `most`. If
         clients choose the numbers themselves, the arrays contain the maximum, which is sent under two keys.

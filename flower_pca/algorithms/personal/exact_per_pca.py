@@ -130,7 +130,7 @@ class Secants:
         return cls(U, linalg.complement(Z, U))
 
     def moved_to(self, next_point: Secants) -> Secants:
-        """Return the next point, `here`, with all pairs moved there and one more pair for the step there."""
+        """Return the next point with all pairs moved there and one more pair for the step there."""
         turn = linalg.procrustes(self.U, next_point.U)
         carried = [Secant(next_point.tangent(pair.s @ turn), next_point.tangent(pair.y @ turn)) for pair in self.pairs]
         step = next_point.tangent(next_point.U - self.U @ turn)
@@ -138,7 +138,7 @@ class Secants:
         return next_point.with_pairs([*carried, newest])
 
     def with_rejected_point(self, rejected: Secants) -> Secants:
-        """Return the same point with one more pair for the step to `there`, the rejected point."""
+        """Return the same point with one more pair for the step to the rejected point."""
         turn = linalg.procrustes(rejected.U, self.U)
         step = self.tangent(rejected.U @ turn - self.U)
         newest = Secant(step, self.G - self.tangent(rejected.G @ turn))

@@ -224,7 +224,7 @@ def choose_number(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[int,
 
 
 def require_all_numbers(most: int, *, full: bool = False) -> None:
-    """Raise ProtocolError if `own`, the server's limit on the number of local components, is not `MOST`.
+    """Raise ProtocolError if `most`, the server's limit on the number of local components, is not `MOST`.
 
     If limits could vary, the server could compare sums under two limits, and would learn which clients
     chose larger numbers. If `full` is True, U and the local components span all columns, so the limit may be

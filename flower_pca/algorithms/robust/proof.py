@@ -84,7 +84,7 @@ def unsound_rows(W: Array, Q: Array, seen: Array) -> Array:
 def find_undetermined(is_outlier: Array, Q: Array, far: float, gaps: Array) -> tuple[Array, Array]:
     """Return the indices of the undetermined rows, and of the bad rows among them.
 
-    `off` contains the distances of entries from the low-rank part. An entry is clean if its distance is at
+    `is_outlier` contains the distances of entries from the low-rank part. An entry is clean if its distance is at
     most `far`. Q is an orthonormal basis of the row space of the low-rank part, and `gaps` are the positions
     of missing values.
     """
@@ -103,7 +103,7 @@ def refit_undetermined(
     """Return V and X - VU' after fitting undetermined rows again, each with its own falling threshold.
 
     Outliers may have spoiled an undetermined row while U was still inaccurate, for example if the row is large and
-    other rows are small. `out` contains the positions of entries to ignore. The fit uses no ridge, because
+    other rows are small. `left_out` contains the positions of entries to ignore. The fit uses no ridge, because
     the ridge is proportional to the threshold and would keep a large row at 0. If the ridge has shrunk U
     to 0, no row is fitted again.
     """
@@ -221,7 +221,7 @@ def weak_columns(G: Array, F: Array, seen: float) -> Array:
 def power_step(G: Array, x: Array, image: Array) -> tuple[Array, Array]:
     """Return the next block x after a power step for every column, and a mask of columns that seem undetermined."""
     G = _regularized(G)
-    # A column whose entries are all clean has an image of 0.
+    # If all entries of a column are clean, its image is 0, and so is its next x. TINY prevents a division by 0.
     seen = np.maximum(np.sum(x * (x @ G), axis=1), TINY)
     weak = 1.0 - np.sum(x * image, axis=1) / seen < LEAST_BOUND
     after = np.linalg.solve(G, image.T).T

@@ -268,7 +268,7 @@ def check_sizes(request: wire.ServerRequest, d: int | None, n: int | None = None
 
 
 def widest_block(n: int, d: int, *, blocks_at_once: int) -> int:
-    """Return the maximum width of a block at a node with n rows of d columns, if `made` such blocks exist at once."""
+    """Return the maximum width of a block at a node with n rows of d columns, if so many blocks exist at once."""
     return (16 * n * d + SPARE) // (8 * d * blocks_at_once)
 
 

@@ -24,7 +24,7 @@ from flower_pca.base import labels
 from flower_pca.base.errors import ConfigError, marked_private
 from flower_pca.base.linalg import Array
 from flower_pca.clients.policy.rules import Rules
-from flower_pca.names.columns import is_nameless
+from flower_pca.names.columns import has_unusable_name
 from flower_pca.names.table import Table
 
 _NAMED: Final = 5  # the maximum number of columns that a warning names
@@ -39,7 +39,7 @@ def usable_table(rows: Table, rules: Rules) -> Table:
         values = np.array([_cells_as_numbers(row) for row in values]).reshape(values.shape)
     if values.ndim != 2 or values.dtype.kind not in "fiub":
         return rows  # Rows that are not a table of numbers or text are refused elsewhere, whatever their contents.
-    named = [name for name, said in rows.words.items() if not is_nameless(name, said)]
+    named = [name for name, said in rows.words.items() if not has_unusable_name(name, said)]
     texts = [*dict.fromkeys([*named, *rows.texts])]
     if texts and names is not None:
         unread = [name for name in texts if name not in rows.texts]

@@ -30,7 +30,7 @@ def words_for_server(error: Exception, *, hides_reasons: bool) -> str:
     """Return a description of an error that is safe to show to the server, and log the full text on the node.
 
     The details of an error stay in the node's log if the error is about the node's files and cells, or if Python
-    or a library has raised it. A `discreet` node does not report what was found in its rows.
+    or a library has raised it. If `hides_reasons` is true, the node does not report what was found in its rows.
     """
     text, log = str(error), logging.getLogger("flwr")
     if not isinstance(error, FlowerPCAError):
@@ -79,8 +79,8 @@ def refusal_reply(
 ) -> wire.Config:
     """Return the reply of a node that cannot answer a message.
 
-    `about` has the entries about the node itself, such as its name. Under masks and noise, every node counts as
-    `discreet`.
+    `description` has the entries about the node itself, such as its name. Under masks and noise, every node
+    hides its reasons.
     """
     number = config.get("number")
     names = str(config.get("names", "")).split(",")

@@ -408,7 +408,7 @@ class Rules:
 
     @classmethod
     def with_changes(cls, rules: Rules | None, changes: Mapping[str, Any]) -> Rules:
-        """Return `rules`, or the default rules if it is None, after replacing the values of the rules in `given`."""
+        """Return `rules`, or the default rules if it is None, with the rules in `changes` replaced."""
         checks.parameters("A node", changes, [f.name for f in fields(cls)])
         own = rules or cls()
         if not changes:

@@ -86,7 +86,7 @@ def revealing_columns(data: LocalData, rules: Rules, cache_path: Path | None = N
         The rows, with all columns that a run may ask for.
     rules : Rules
         The node's rules.
-    kept : path or None, default=None
+    cache_path : path or None, default=None
         The file in which the result is stored, or None to search again. A SuperNode starts a new process for each
         message, which would otherwise repeat the search.
     """
@@ -150,7 +150,7 @@ def refuse_revealing(
         The same rows, with only the columns that a run asks for.
     rules : Rules
         The node's rules.
-    kept : path or None, default=None
+    cache_path : path or None, default=None
         See `revealing_columns`.
     barred : collection of str, default=()
         The columns that revealed few rows in an earlier version of the rows, to which people have been added since.
@@ -259,7 +259,7 @@ def _columns_with_gaps(data: LocalData) -> list[int]:
 def _combinations(data: LocalData, positions: list[int], gaps: list[int], least: int) -> Iterator[tuple[int, ...]]:
     """Yield combinations of columns that have the same value in all but fewer than `least` rows.
 
-    The positions in a combination count `places` first, and then the missing values of the columns in `gaps`.
+    The positions in a combination count `positions` first, and then the missing values of the columns in `gaps`.
     """
     if len(positions) + len(gaps) < 2:
         return

@@ -130,7 +130,7 @@ class Ledger:
         most : tuple or None
             The maximum number of groups, and of members of each group that may be missing from its sums. None sets no
             limit.
-        lots : bool, default=False
+        allowed_lots : bool, default=False
             Whether a different group is admitted only after people have been added to the rows, as under `min_change`.
             Otherwise, the difference of two sums over the same rows would reveal the answers of nodes that are in only
             one of the groups.

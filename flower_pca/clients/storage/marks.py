@@ -38,7 +38,7 @@ PLACE: Final = "place"  # the cache key under which a table keeps a digest of it
 def marks_of(data: LocalData, folder: Path, earlier_marks: list[list[int]]) -> list[int]:
     """Return the marks of a table: the mark of its file (or 0), of the whole table, and of its rows.
 
-    If `before` contains marks with the same mark of the whole table, the function returns these marks. A restarted node
+    If one of `earlier_marks` has the same mark of the whole table, the function returns it. A restarted node
     therefore reads its rows only once, for the fingerprint.
     """
     table = data.all_columns
@@ -53,7 +53,7 @@ def marks_of(data: LocalData, folder: Path, earlier_marks: list[list[int]]) -> l
 
 
 def is_known_in(folder: Path, data: LocalData, earlier_marks: list[list[int]]) -> bool:
-    """Return whether a ledger in another folder, with the marks `before`, is for this file or exactly these rows."""
+    """Return whether a ledger in another folder, with these earlier marks, is for this file or exactly these rows."""
     table = data.all_columns
     place = table.measured.cached(PLACE, lambda: 0)
     # If the other folder has lost its key, no new key is made here, because that folder's node must notice the loss.

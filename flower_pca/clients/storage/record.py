@@ -68,14 +68,16 @@ class RunRecord:
     def record_answer(self, config: Mapping[str, Any], d: int | None, stage: str, answer: Arrays) -> None:
         """Record a message that the node is about to answer."""
         if self._folder is not None:
-            self._add_line(config, d, stage, size=nbytes(answer), ended=f"answered {stage}")
+            self._update_line_of_run(config, d, stage, size=nbytes(answer), ended=f"answered {stage}")
 
     def record_refusal(self, config: Mapping[str, Any], words: str) -> None:
         """Record a refused message. If the record cannot be written, log this and raise no error."""
         if self._folder is None:
             return
         try:
-            self._add_line(config, None, str(config.get("stage", "")), size=0, ended=f"refused: {words}", refusals=1)
+            self._update_line_of_run(
+                config, None, str(config.get("stage", "")), size=0, ended=f"refused: {words}", refusals=1
+            )
         except Exception as error:
             logging.getLogger("flwr").error(
                 "The record of runs in %s cannot be written (%s). Set run-record to a folder that this user may write "
@@ -84,7 +86,7 @@ class RunRecord:
                 safe_for_log(str(error)),
             )
 
-    def _add_line(
+    def _update_line_of_run(
         self, config: Mapping[str, Any], d: int | None, stage: str, *, size: int, ended: str, refusals: int = 0
     ) -> None:
         assert self._folder is not None

@@ -85,7 +85,7 @@ class ReleasedVersion:
         return cls(number, key, whole_digest(data, key), data)
 
     def with_added_rows(self, table: LocalData, positions: Array, rules: Rules) -> ReleasedVersion:
-        """Return the next version: the rows of this version, followed by the given rows at the positions in `lot`."""
+        """Return the next version: the rows of this version, followed by the given rows at these positions."""
         had, new = self.data.stored_array(), table.stored_array()[positions]
         if self.data.sparse:
             from scipy import sparse

@@ -83,7 +83,8 @@ def test_an_algorithm_is_imported_when_it_is_first_asked_for():
         ]
 
     shown = "from flower_pca import registry, simulate; registry.make('krylov'); 'PerPCA' in registry.public_classes()"
-    node = "from flower_pca.clients import Rules; import flower_pca.masking.client; assert 'krylov' in Rules().services"
+    node = "from flower_pca.clients import Rules; import flower_pca.masking.client; "
+    node += "assert 'krylov' in Rules().served_algorithms"
     (at_a_node,), (here, asked_for) = of(node), of(shown, "from flower_pca import FAPS")
     for loaded in (here, at_a_node):
         assert "algorithms.krylov" in loaded

@@ -46,5 +46,7 @@ def test_what_a_benchmark_uses_is_there(path):
 
 def test_what_is_gone_would_be_found(tmp_path):
     program = tmp_path / "old.py"
-    program.write_text("from flower_pca.rows import statistics, nowhere\nstatistics.gone.clear()\nstatistics.measure_statistics\n")
+    program.write_text(
+        "from flower_pca.rows import statistics, nowhere\nstatistics.gone.clear()\nstatistics.measure_statistics\n"
+    )
     assert lacking(program) == ["flower_pca.rows.nowhere", "flower_pca.rows.statistics.gone"]

@@ -135,7 +135,7 @@ def test_the_next_sum_of_a_set_up_is_held_to_the_same_letters(tmp_path):
     again = summed_by_profile(tmp_path, mixed_shards())
     first = again.product(np.eye(D))
     assert np.allclose(again.product(np.eye(D)), first)
-    again.group.begin(range(3))
+    again.group.begin_sum(range(3))
     assert all(coverage.LETTERS not in again.group.upload_message(i) for i in range(3))
 
 

@@ -29,7 +29,7 @@ class Listening:
 
         def listening(group, answers):
             carried, layout = self.run.session.message, self.run.session.layout
-            self.told.append((carried, len(group.uploaded_clients), layout.sums(group.unmasked_sum(answers))))
+            self.told.append((carried, len(group.uploaded_clients), layout.decode_sums(group.unmasked_sum(answers))))
             return deliver(group, answers)
 
         self.run.session._pass_on_sum = listening

@@ -47,7 +47,7 @@ def sum_with_change(run, change, **frame):
     run.session.advance(unnoticed(replies))
     unmask = run.message()
     words = group.unmasked_sum({i: run.answer(unmask, i).arrays for i in unmask.to})
-    return run.session.layout.sums(words)
+    return run.session.layout.decode_sums(words)
 
 
 OTHER = {

@@ -80,7 +80,9 @@ def read_options(text: str) -> dict[str, Value]:
         name, equals, value = part.partition("=")
         name, value = name.strip().replace("_", "-"), value.strip()
         if not equals or not name or not value:
-            raise ConfigError(f"In the options of the run-config, {text!r}, {part!r} has no value. {_FORM}")
+            raise ConfigError(
+                f"{part!r} in the options of the run-config ({text!r}) does not have the form name=value. {_FORM}"
+            )
         _check_removed(name)
         if name in keys:
             raise ConfigError(f'{name} is not an option but a separate key. Write --run-config "{name}=...".')

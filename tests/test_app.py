@@ -558,7 +558,7 @@ def test_options_of_the_run_config_are_read(given, found):
 @every(
     ("given", "sentence"),
     [
-        ("evaluate", "'evaluate' has no value. Write options="),
+        ("evaluate", "'evaluate' in the options of the run-config"),
         ("evaluat=true", "option 'evaluat', which does not exist. The options are"),
         ("max-rounds=5", r'which does not exist. .* write algorithm="krylov\(max_rounds=5\)"'),
         ("mask=true", "mask is not an option but a separate key"),

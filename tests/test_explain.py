@@ -191,7 +191,7 @@ def test_a_run_with_noise_or_weights_is_not_explained(settings, words):
 def test_components_of_each_sites_own_are_what_differs_between_sites(setting):
     with pytest.raises(
         ConfigError,
-        match=r"^per_pca does not support .*, because the local components of a site already hold the .*\. Use krylov",
+        match=r"^per_pca does not support .*, because the local components .* already contain the .*\. Use krylov",
     ):
         simulate("per_pca", people_of_sites(), n_components=2, **{setting: {"explain": "age"}.get(setting, "combat")})
 

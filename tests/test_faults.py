@@ -373,7 +373,7 @@ def test_a_late_answer_to_an_old_round_is_not_taken_for_the_new_one(name):
 
     node = at(grid, {1, 2}, change)
     result = strategy(name, round_timeout=0.5).fit(grid)
-    late = "answered message 1 when the run waited for answers to message 2. This late answer was not counted"
+    late = "answered message 1 while the run was waiting for answers to message 2. This late answer was not counted"
     assert late in failed(result, node)[1]
     assert is_pca_of(result, SHARDS) or is_pca_of(result, OTHERS)
 

@@ -121,7 +121,7 @@ def test_what_is_no_checkpoint_is_not_erased_as_one(name, tmp_path, capsys):
     (tmp_path / "notes.txt").write_text("precious")
     files.write(tmp_path / "result.npz", "result", {}, {"components_": np.eye(2)})
     assert forget("--checkpoint", str(tmp_path / name), "--yes") == 2
-    assert f"{tmp_path / name} is not a checkpoint, or is damaged." in capsys.readouterr().err
+    assert f"{tmp_path / name} is damaged or is not a checkpoint." in capsys.readouterr().err
     assert there(tmp_path) == ["notes.txt", "result.npz"]
 
 

@@ -214,7 +214,7 @@ def test_limits_say_which_sites_had_no_part_in_the_run():
     named = dict(zip(("bonn", "jena", "ulm"), SHARDS, strict=True))
     result = simulate("krylov", named, n_components=3, monitor=True)
     monitor = Monitor(result)
-    said = "no site of the run is called kiel, but rows of sites that were not in the run exceed a limit more often"
+    said = "no site of the run is called kiel. Of the rows of a site that took no part, more exceed a limit"
     for source in ("clients", "theory"):
         plain = monitor.limits(source=source)
         assert "no site of the run" not in plain.words

@@ -100,8 +100,8 @@ def test_a_node_may_keep_names_to_itself(mask):
 @every("columns", [["age"], ["hiv"], [*NAMES[:-1], "hiv"], [*NAMES, "city"], [*NAMES[:-1]]])
 def test_a_node_that_keeps_names_to_itself_confirms_no_guess(columns):
     text = refusal_of_run(named_grid([*named_shards()[:2], WORDS], share_names=False), columns=columns)
-    rule = "this node sends no column names, so a run must name all of its columns or none"
-    assert f"{rule}: the run names {len(columns)}, but there are 4. Name all of them, or none" in text
+    rule = "this node does not share its column names, so a run can use either all of its columns by name or none"
+    assert f"{rule}. This run names {len(columns)}, but this node has 4. Name all of them, or none" in text
     said = text.replace("this node's operator", "")
     assert not any(repr(name) in said or f"column {name}" in said for name in (*NAMES, "hiv", "city"))
 

@@ -177,7 +177,7 @@ def test_the_page_of_a_node_without_rules(capsys):
     assert "What these rules do not prevent" in page
     assert (
         "dcf_pca, consensus_rpca, triple_pca, st_miss, robust_tracking, monitor, standard_errors, signal, gene_sums, "
-        "hardy_weinberg: Answers compare rows, which only the rule allow can permit." in page
+        "hardy_weinberg: Answers compare single rows, so the rule allow must name the algorithm." in page
     )
     assert "krylov, ssi, fed_oapm, sparse_pca: nothing more" in page
     (common,) = [line for line in page.splitlines() if line.startswith("  - any algorithm: ")]

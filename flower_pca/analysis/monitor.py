@@ -309,7 +309,8 @@ class Monitor:
         share = f"; {1.0 - level:.3g} of {n:,} rows is less than {quantiles.TAIL} rows, so the limit"
         if n < _FEW_ROWS:
             return f"{words}{share} is a guess"
-        return f"{words}{share} continues their tail, and is a guess unless the rows are normally distributed"
+        words += f"{share} is extrapolated from their largest values"
+        return f"{words}, and is a guess unless the rows are normally distributed"
 
     def _distances(self, X: Any) -> Iterator[tuple[Array, Array]]:
         """Return an iterator over T2 and SPE of the rows of X, block by block."""
@@ -453,8 +454,8 @@ def warning_of_unknown_sites(result: PCAResult, sites: Iterable[Any]) -> str:
     if not known or not others:
         return ""
     return (
-        f"no site of the run is called {enumeration(others)}, but rows of sites that were not in the run exceed a "
-        "limit more often, for example 5% of them instead of 1%"
+        f"no site of the run is called {enumeration(others)}. Of the rows of a site that took no part, more exceed a "
+        "limit, for example 5% instead of 1%. If the site took part under another name, use that name"
     )
 
 

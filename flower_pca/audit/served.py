@@ -31,7 +31,7 @@ def reason_not_served(rules: Rules, name: str) -> str:
     """Return the reason why a node with these rules does not serve an algorithm, or "" if it does."""
     if name not in rules.served_algorithms:
         if rules.allow is None:
-            return "Answers compare rows, which only the rule allow can permit."
+            return "Answers compare single rows, so the rule allow must name the algorithm."
         return "The rule allow does not permit this."
     if rules.masked_only and not limits.has_additive_answers(name):
         return "Answers cannot be summed, and masked_only requires sums."

@@ -439,7 +439,7 @@ def check_npy(stream: IO[bytes], size: int) -> tuple[tuple[int, ...], bool, np.d
     start = stream.read(10)
     shape, by_columns, dtype = _npy_header(start + stream.read(int.from_bytes(start[8:], "little")))
     if math.prod(shape) * dtype.itemsize > size:
-        raise ValueError("an array that is longer than its bytes")
+        raise ValueError("its header describes an array with more bytes than it has")
     return shape, by_columns, dtype
 
 

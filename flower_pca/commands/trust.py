@@ -294,7 +294,7 @@ def _erase_checkpoint(args: argparse.Namespace) -> int:
     existing = [file for file in (path, *beside) if file.is_file()]
     if path in existing and not files.kind_of(path).endswith("checkpoint"):
         raise ConfigError(
-            f"{path} is not a checkpoint, or is damaged. Name another file, or delete a damaged file by hand."
+            f"{path} is damaged or is not a checkpoint. Name another file, or delete a damaged file by hand."
         )
     found = [{"kind": "checkpoint", "path": str(file), "bytes": file.stat().st_size} for file in existing]
     lines = [f"{file['path']}: the state of a run, {file['bytes']:,} bytes" for file in found]

@@ -259,7 +259,7 @@ class PCAConfig:
         """
         if self.center is False:
             raise ConfigError(
-                f"With ranges of dp, the middle of its range is subtracted from each column, so "
+                f"If dp has ranges, the middle of each column's range is subtracted from the column, so "
                 f"{option('center', False)} is not possible. Leave center out.",
                 setting="center",
             )
@@ -267,8 +267,8 @@ class PCAConfig:
         if columns is not None and set(columns) != set(names):
             got = enumeration(sorted(set(columns) ^ set(names)))
             raise ConfigError(
-                f"With ranges of dp, a run uses exactly the columns that have ranges, but {option('columns')} differs "
-                f"in {got}. Leave columns out.",
+                f"If dp has ranges, a run uses exactly the columns that have ranges, but {option('columns')} differs "
+                f"in {got}. Leave columns out, or give ranges for the same columns.",
                 setting="columns",
             )
         return columns or names

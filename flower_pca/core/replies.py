@@ -66,7 +66,7 @@ def check_first_reply(reply: Reply, sent: Broadcast, answered: Collection[int]) 
         )
     if reply.number != sent.number:
         raise UnawaitedError(
-            f"Client {reply.client} answered message {reply.number} when the run waited for answers to message "
+            f"Client {reply.client} answered message {reply.number} while the run was waiting for answers to message "
             f"{sent.number}. This late answer was not counted."
         )
     if reply.client in answered:

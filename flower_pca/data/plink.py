@@ -67,7 +67,10 @@ def bed(
         if not ambiguous:
             chosen = chosen[~names_of_variants.is_each_ambiguous(names[j] for j in chosen)]
             if not len(chosen):
-                raise DataError(f"{file} has only A/T and C/G variants. Leave ambiguous=False out.")
+                raise DataError(
+                    f"{file} has only A/T and C/G variants, and ambiguous=False leaves them out, so no variant "
+                    "remains. Leave ambiguous=False out."
+                )
         dtype = np.float32 if precision == "single" else np.float64
         rows = Bed(file, len(ids), chosen, other[chosen], dtype)
         if taken is not None:
@@ -100,7 +103,7 @@ def _require_size(file: Path, head: bytes, people: int, variants: int) -> None:
     listed = f"{people:,} people in {file.with_suffix('.fam').name}"
     if size % width == 0:
         raise DataError(
-            f"{file} holds {count(size // width, 'variant')} of the {listed}, but {file.with_suffix('.bim').name} "
+            f"{file} holds {count(size // width, 'variant')} for the {listed}, but {file.with_suffix('.bim').name} "
             f"lists {variants:,}. Put the three files of one data set together."
         )
     raise DataError(

@@ -172,9 +172,9 @@ def signer_of_consent(line: str, trusted_keys: str | os.PathLike[str]) -> bytes:
     owner = signature[:NAME]
     if owner not in trusted or not _is_valid(trusted[owner], _text_of_consent(trusted), signature[NAME:]):
         raise ConfigError(
-            "The file given by --consent is not signed with one of the keys in trusted-keys, for exactly this list of "
-            "keys. At the site that leaves, run flower-pca leave with the same trusted-keys, and change the list "
-            "afterwards."
+            "The file given by --consent has no valid signature: it must be signed with one of the keys in "
+            "trusted-keys, and for the same list of keys as at this node. At the site that leaves, run flower-pca "
+            "leave again with the same trusted-keys, and do not change the list before all sites have used the file."
         )
     return owner
 

@@ -300,7 +300,7 @@ def missing_columns(
 def mismatch_without_names(who: str, count: int) -> ColumnMismatch:
     """Return the mismatch of columns without names in a run that names its columns."""
     return ColumnMismatch(
-        f"The run names its columns, but the {count} of {who} have no names.", "Give data with column names."
+        f"The run names its columns, but the {count} columns of {who} have no names.", "Give data with column names."
     )
 
 
@@ -312,9 +312,9 @@ def mismatch_of_subset(who: str, wanted: Sequence[str], names: Sequence[str]) ->
     if set(wanted) == set(names):
         return None
     return ColumnMismatch(
-        f"{who} sends no column names, so a run must name all of its columns or none: the run names {len(wanted)}, "
-        f"but there are {len(names)}.",
-        "Name all of them, or none.",
+        f"{who} does not share its column names, so a run can use either all of its columns by name or none. This run "
+        f"names {len(wanted)}, but {who} has {len(names)}.",
+        "Name all columns of the site, or leave columns out.",
     )
 
 

@@ -341,8 +341,8 @@ class Scaling(Packet):
         numbers = all(a.dtype.kind == "f" and np.isfinite(a).all() for a in arrays)
         if not (right and numbers and (self.scale_ > 0.0).all()):
             raise DataError(
-                "The arrays of a scaling must be finite numbers for each column, with deviations above 0. Take the "
-                "scaling from a run of Standardize."
+                "The arrays of a scaling must have one finite number for each column, and the standard deviations must "
+                "be above 0. Take the scaling from a run of Standardize."
             )
 
     @classmethod

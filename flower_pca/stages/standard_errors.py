@@ -252,10 +252,10 @@ def _require_shapes(arrays: Arrays, d: int) -> None:
     k, p = len(gaps), W.shape[1]
     alike = gaps.shape == middles.shape == (k, p + 1)
     if len(W) != d or not alike or not k <= len(sizes) <= p:
-        got = f"shapes {W.shape}, {gaps.shape}, {middles.shape} and {sizes.shape}"
         raise ProtocolError(
-            f"A message for standard errors needs directions of {labels.count(d, 'column')}, and numbers for each of "
-            f"them. It has {got}. {OTHER_SERVER}"
+            f"The arrays W, gaps, middles and sizes of a message for standard errors do not fit together or the "
+            f"{labels.count(d, 'column')} of the rows: their shapes are {W.shape}, {gaps.shape}, {middles.shape} and "
+            f"{sizes.shape}. {OTHER_SERVER}"
         )
     if "roots" in arrays and len(arrays["roots"]) != d:
         raise ProtocolError(

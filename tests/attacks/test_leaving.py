@@ -99,7 +99,7 @@ def test_nobody_is_made_to_leave(four, tmp_path, capsys):
     mixed.write_text(genuine.read_text()[:64] + other.read_text()[64:])
     for file in (forged, mixed):
         assert leave(configs[0], "--consent", file, "--yes") == 2
-        assert "is not signed with one of the keys in trusted-keys" in capsys.readouterr().err
+        assert "must be signed with one of the keys in trusted-keys" in capsys.readouterr().err
     forged.write_text("no signature")
     assert leave(configs[0], "--consent", forged, "--yes") == 2
     assert leave(configs[0], "--consent", tmp_path / "none.txt", "--yes") == 2
@@ -119,7 +119,7 @@ def test_a_signature_for_another_list_of_nodes_is_none_for_this_one(four, tmp_pa
     assert leave(elsewhere, "--go", "--consent", consent, "--yes") == 0
     capsys.readouterr()
     assert leave(configs[0], "--consent", consent, "--yes") == 2
-    assert "for exactly this list of keys" in capsys.readouterr().err
+    assert "for the same list of keys as at this node" in capsys.readouterr().err
 
 
 def test_a_site_that_was_in_no_sum_has_nothing_to_leave(four, tmp_path, capsys):

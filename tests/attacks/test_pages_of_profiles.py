@@ -284,7 +284,7 @@ def brought_out(foe, name):
 
 
 WORDS = {  # the words of a refusal, by the sentence of the page
-    "Answers compare rows, which only the rule allow can permit.": "compare single rows",
+    "Answers compare single rows, so the rule allow must name the algorithm.": "compare single rows",
     "Answers cannot be summed, and masked_only requires sums.": "would reveal a node's own results",
     "Noise cannot cover the answers, and the rules require noise.": "only with noise|asks for noise|have no bound",
 }

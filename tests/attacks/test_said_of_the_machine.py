@@ -129,8 +129,8 @@ def test_a_stream_that_keeps_names_to_itself_confirms_no_guess(guess):
     with pytest.raises(RefusedError) as error:
         node.ask("st_miss", step, Frame(names=(guess,)))
     assert (
-        "the client at step 0 sends no column names, so a run must name all of its columns or none: the run names 1, "
-        "but there are 4." in str(error.value)
+        "the client at step 0 does not share its column names, so a run can use either all of its columns by name or "
+        "none. This run names 1, but the client at step 0 has 4." in str(error.value)
     )
     assert guess not in str(error.value).split()
 

@@ -291,7 +291,7 @@ def test_bytes_that_are_no_array_of_their_length_are_refused(start):
     whole = npy(np.zeros(2))
     head = whole.partition(b"{")[0]
     length = int.from_bytes(head[8:], "little")
-    with pytest.raises(ValueError, match=r"longer than its bytes|negative size"):
+    with pytest.raises(ValueError, match=r"more bytes than it has|negative size"):
         files.from_npy(head + start.ljust(length) + whole[10 + length :][:16])
     for cut in (0, 5, 9, 30, len(whole) - 1):
         with pytest.raises(ValueError, match=r"EOF|magic|smaller"):

@@ -83,7 +83,7 @@ def test_a_late_answer_is_discarded_and_named_but_its_client_stays():
     assert 1 in message.to
     assert (record.asked, record.answered) == (4, 4)
     assert record.failures == {
-        "1": "Client 1 answered message 1 when the run waited for answers to message 2. This late answer was not "
+        "1": "Client 1 answered message 1 while the run was waiting for answers to message 2. This late answer was not "
         "counted."
     }
     assert 1 in disturbed.pending(range(4)).to

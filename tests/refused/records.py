@@ -169,7 +169,7 @@ SCALING = [
 SCALING_PARTS = [
     Refused(
         {**SCALES, "n_samples_": 3, **wrong},
-        "The arrays of a scaling must be finite numbers for each column",
+        "The arrays of a scaling must have one finite number for each column",
         DataError,
     )
     for wrong in ({"scale_": np.array([1.0, 0.0, 1.0, 1.0])}, {"mean_": np.zeros(3)}, {"scale_": np.full(4, np.nan)})

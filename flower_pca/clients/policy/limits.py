@@ -353,8 +353,8 @@ def _check_frame(request: wire.ServerRequest, d: int | None) -> None:
         if a.shape != shape or a.dtype.kind != "f":
             rule = " x ".join(f"{side}" for side in shape)
             raise ProtocolError(
-                f"The array {name} of the server's message needs {rule} numbers, but has shape {a.shape} and dtype "
-                f"{a.dtype}. {OTHER_SERVER}"
+                f"The array {name} of the server's message must have {rule} floating-point numbers, but has shape "
+                f"{a.shape} and dtype {a.dtype}. {OTHER_SERVER}"
             )
     for name in {"scale", "sigma"} & framed.keys():
         if not (framed[name] > 0.0).all():

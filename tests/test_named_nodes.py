@@ -142,7 +142,7 @@ def test_the_columns_of_a_run_are_picked_by_nodes(mask):
     rule = "west: The columns of this node lack 'beat', which the run needs."
     assert rule in text
     text = refusal_of_run(named_grid([*named_shards()[:2], X[50:]]), columns=NAMES, mask=mask)
-    assert "west: The run names its columns, but the 4 of this node have no names." in text
+    assert "west: The run names its columns, but the 4 columns of this node have no names." in text
 
 
 def test_a_node_that_has_a_column_twice_is_left_out():

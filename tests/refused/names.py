@@ -119,7 +119,7 @@ BY_NAME = [
             (
                 [*ALIKE_NAMED[:2], GOOD[50:, :4]],
                 {"columns": NAMES},
-                "^The run names its columns, but the 4 of client 2 have no names.",
+                "^The run names its columns, but the 4 columns of client 2 have no names.",
             ),
             (
                 {"a": ALIKE_NAMED[0], "b": GOOD[30:, :4]},
@@ -191,7 +191,7 @@ FOLLOWED = [
         Refused({"streams": streams, **asked}, sentence, DataError)
         for streams, asked, sentence in (
             ([BATCHES], {"n_components": 1, "columns": "dose"}, f"{AT_0}lack "),
-            ([GOOD[:, :4]], {"n_components": 1, "batch": 15, "columns": "age"}, "the 4 of .* have no names"),
+            ([GOOD[:, :4]], {"n_components": 1, "batch": 15, "columns": "age"}, "the 4 columns of .* have no names"),
             (
                 [[dataclasses.replace(batch, words={"note": "'x' in column note"}) for batch in BATCHES]],
                 {"n_components": 1, "columns": "note"},

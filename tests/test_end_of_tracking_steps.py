@@ -27,9 +27,9 @@ def krylov_solved(L, P, *, tol, seed):
     solver = SubspaceSolver.by_krylov(np.hstack([P, orthogonal_columns(P, 2, seed)]), r=r)
     for k in range(1, 100):
         solver = solver.after_product(C @ solver.block, 1)
-        if found := solver.accurate_estimate(tol=tol, products=100, squares=misfit + solver.inside):
+        if found := solver.accurate_estimate(tol=tol, products=100, squares=misfit + solver.squares_inside):
             return *found, k
-        solver = solver.onward()
+        solver = solver.with_next_block()
     raise AssertionError("no end")
 
 
@@ -56,7 +56,7 @@ def test_what_the_ritz_values_leave_of_the_trace_bounds_all_other_eigenvalues():
         C = L.T @ L
         first = SubspaceSolver.by_krylov(np.hstack([P, orthogonal_columns(P, 2, seed)]), r=4)
         solver = first.after_product(C @ first.block, 1)
-        squares = float(np.sum((L - (L @ P) @ P.T) ** 2)) + solver.inside
+        squares = float(np.sum((L - (L @ P) @ P.T) ** 2)) + solver.squares_inside
         assert squares == pytest.approx(np.trace(C), rel=1e-12)
         assert squares - solver.values[:4].sum() >= np.linalg.eigvalsh(C)[-5] * (1 - 1e-12)
 
@@ -81,7 +81,7 @@ def test_an_uneven_sum_is_not_taken_for_all_there_is():
     for _ in range(2):
         solver = solver.after_product(L.T @ (L @ solver.block) + 1e-4 * rng.standard_normal(solver.block.shape), 1)
         assert solver.accurate_estimate(tol=1e-8, products=100, squares=float(np.sum(L**2))) is None
-        solver = solver.onward()
+        solver = solver.with_next_block()
 
 
 @pytest.mark.slow

@@ -219,7 +219,7 @@ def test_score_and_report_say_that_a_site_had_no_part_in_the_run(folder_to_score
     result = simulate("krylov", shards, n_components=3, monitor=True)
     names = np.array(HEAD.split(","), dtype=object)
     replace(result, feature_names_in_=names).save(folder_to_score / "result.npz")
-    words = "o site of the run is called south, but rows of sites that were not in the run exceed a limit more often"
+    words = "o site of the run is called south. Of the rows of a site that took no part, more exceed a limit"
     assert f"n{words}" in score(capsys, folder_to_score, "sites")[1]
     assert f"n{words}" in json.loads(score(capsys, folder_to_score, "sites", "--json")[1])["limits"]["words"]
     assert "no site of the run" not in score(capsys, folder_to_score, "sites/north.csv")[1]

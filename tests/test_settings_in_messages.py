@@ -87,15 +87,15 @@ SAID = [
 def test_each_interface_names_a_setting_in_its_own_words(written, python, command, config):
     for sentence in (written, Sentence(written), pickle.loads(pickle.dumps(Sentence(written)))):
         assert str(Sentence(sentence)) == python
-        assert common.OptionWording().of(sentence) == command
+        assert common.OptionWording().in_options(sentence) == command
         assert with_advice_written(sentence, in_run_config) == config
     error = ConfigError(written)
-    assert (str(error), common.OptionWording().of(error.words)) == (python, command)
+    assert (str(error), common.OptionWording().in_options(error.words)) == (python, command)
     again = pickle.loads(pickle.dumps(error))
-    assert (str(again), common.OptionWording().of(again.words)) == (python, command)
+    assert (str(again), common.OptionWording().in_options(again.words)) == (python, command)
     within = f"So: {marks_of(Sentence(written))}!"
-    assert common.OptionWording().of(within) == f"So: {command}!"
-    assert common.OptionWording().of(Status(Outcome.STALLED, written).words) == command
+    assert common.OptionWording().in_options(within) == f"So: {command}!"
+    assert common.OptionWording().in_options(Status(Outcome.STALLED, written).words) == command
 
 
 def test_an_error_keeps_setting_value_and_place_for_programs():
@@ -109,12 +109,12 @@ def test_an_error_keeps_setting_value_and_place_for_programs():
     assert ConfigError("It is wrong.").setting == ""
     made = checks.invalid_setting("max_rounds of krylov", "3", "0", "Use 3.")
     assert (str(made), made.setting) == ("max_rounds of krylov must be 3, not 0. Use 3.", "max_rounds")
-    assert common.OptionWording().of(made.words) == "--max-rounds of krylov must be 3, not 0. Use 3."
+    assert common.OptionWording().in_options(made.words) == "--max-rounds of krylov must be 3, not 0. Use 3."
 
 
 def test_a_value_that_looks_like_a_setting_stays_as_it_is():
     error = ConfigError("The algorithm must be a name, not 'scale=\"std\"'.")
-    assert common.OptionWording().of(error.words) == str(error)
+    assert common.OptionWording().in_options(error.words) == str(error)
 
 
 def test_every_option_of_the_table_is_one_of_the_command_line(capsys):
@@ -134,7 +134,7 @@ def test_an_error_knows_each_setting_that_the_command_line_has_an_option_for(nam
     assert caught.value.setting == name
     assert (
         common.OptionWording()
-        .of(caught.value.words)
+        .in_options(caught.value.words)
         .startswith(f"{OPTIONS[name]} cannot be combined with --partitioned-by columns: ")
     )
 
@@ -145,7 +145,7 @@ def test_a_status_that_names_sites_still_knows_its_settings():
     found = simulate("ssi", from_frame(frame, by="site"), n_components=12)
     assert found.site_names == {0: "bonn", 1: "oslo"}
     assert 'use scale="std"' in found.status.words
-    assert "use --scale std" in common.OptionWording().of(found.status.words)
+    assert "use --scale std" in common.OptionWording().in_options(found.status.words)
 
 
 @pytest.fixture
@@ -200,11 +200,13 @@ def test_columns_of_text_are_named_together_in_one_spec():
         "x.csv", {"sex": "'m' in column sex (line 2)", "note": "'x' in column note (line 3)"}
     )
     for data in ("csv('x.csv', beside=['site'])", "csv('x.csv', beside=['site'], sep=';')"):
-        said = common.OptionWording(data).of(error.words)
+        said = common.OptionWording(data).in_options(error.words)
         assert said.count("beside=") == 1
         assert "beside=['site', 'sex', 'note'])" in said
-    assert "or leave them out with --drop sex,note, or" not in common.OptionWording("x.csv").of(error.words)
-    assert ", leave them out with --drop sex,note, or" in common.OptionWording("x.csv", drops=True).of(error.words)
+    assert "or leave them out with --drop sex,note, or" not in common.OptionWording("x.csv").in_options(error.words)
+    assert ", leave them out with --drop sex,note, or" in common.OptionWording("x.csv", drops=True).in_options(
+        error.words
+    )
 
 
 @pytest.mark.parametrize("name", ["sites (2)", "x (1).csv"])
@@ -217,7 +219,7 @@ def test_a_place_may_end_like_a_spec(name, folder_of_tables, capsys):
     assert flower_pca(capsys, "run", name)[0] == 2
     error = unusable_columns_error(name, {"b": "'high' in column b (line 2)"})
     source = "csv" if place.suffix else "folder"
-    assert f"by a spec, \"{source}(path='{name}', beside=['b'])\"" in common.OptionWording(name).of(error.words)
+    assert f"by a spec, \"{source}(path='{name}', beside=['b'])\"" in common.OptionWording(name).in_options(error.words)
 
 
 @pytest.mark.usefixtures("unillustrated")

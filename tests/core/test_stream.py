@@ -26,12 +26,12 @@ BATCHES = [X[:4], X[4:8], X[8:]]
 )
 def test_every_source_gives_the_same_batches_and_says_when_it_ends(make):
     stream = make()
-    taken = [stream.take(t, NO_CURSOR) for t in (0, 1, 1, 2)]
+    taken = [stream.rows_for_step(t, NO_CURSOR) for t in (0, 1, 1, 2)]
     for got, wanted in zip(taken, [BATCHES[0], BATCHES[1], BATCHES[1], BATCHES[2]], strict=True):
         assert np.array_equal(got.rows, wanted)
     assert all(got.left for got in taken[:3])
-    assert stream.take(3, NO_CURSOR).rows is None
-    assert stream.take(3, NO_CURSOR).left == 0
+    assert stream.rows_for_step(3, NO_CURSOR).rows is None
+    assert stream.rows_for_step(3, NO_CURSOR).left == 0
 
 
 def test_an_iterator_cannot_go_back_but_a_new_one_can_go_on():

@@ -34,7 +34,7 @@ import numpy as np
 
 from flower_pca.base import linalg
 from flower_pca.core.algorithm import Iterative, Progress
-from flower_pca.core.kinds import BLOCK, COUNT, ROWS, ArrayRule, Kind, Part, index, number
+from flower_pca.core.kinds import BLOCK, COUNT, ROWS, ArrayRule, Kind, Part, index_rule, number_rule
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,9 @@ class Stranger(Iterative[State]):
     """Power steps, and a count beside each product. Each component leans to the first by a third of a right angle."""
 
     name: ClassVar[str] = "stranger"
-    asks: ClassVar[Mapping[str, ArrayRule]] = {"start": BLOCK, "share": number(0, 1), "d": index(9), "k": number(-1e3, 1e3)}
+    asks: ClassVar[Mapping[str, ArrayRule]] = {
+        "start": BLOCK, "share": number_rule(0, 1), "d": index_rule(9), "k": number_rule(-1e3, 1e3)
+    }
     orthonormal: ClassVar[bool] = False
 
     oversample: int = 1

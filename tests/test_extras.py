@@ -43,7 +43,7 @@ def test_a_star_import_needs_no_extra():
 
 USES = {
     "an estimator": ("from flower_pca import FederatedPCA", "scikit-learn", "for FederatedPCA"),
-    "a picture": ("from flower_pca.plots import style; style.figure()", "matplotlib", "to draw"),
+    "a picture": ("from flower_pca.plots import style; style.new_figure()", "matplotlib", "to draw"),
     "groups": (
         "import numpy as np; from flower_pca.analysis import groups; groups.clusters(np.zeros((3, 3)), 2)",
         "scikit-learn",

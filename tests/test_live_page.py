@@ -80,7 +80,7 @@ def test_the_page_exists_from_the_start_and_reports_the_end(path, monkeypatch):
 def test_writing_the_page_takes_at_most_a_fifth_of_the_time(path, monkeypatch):
     now, written = [1000.0], []
     with Live(path, title="x", every=5.0) as live:
-        write = live._write
+        write = live._write_page
 
         def slow(*given, **more):
             write(*given, **more)
@@ -88,7 +88,7 @@ def test_writing_the_page_takes_at_most_a_fifth_of_the_time(path, monkeypatch):
             now[0] += cost[0]
 
         cost = [0.0]
-        monkeypatch.setattr(live, "_write", slow)
+        monkeypatch.setattr(live, "_write_page", slow)
         monkeypatch.setattr("flower_pca.report.live.time.monotonic", lambda: now[0])
         records = []
         track("st_miss", streaming_clients(1), n_components=R, on_step=records.append)

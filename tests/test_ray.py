@@ -144,7 +144,7 @@ def test_rows_of_a_mapped_file_are_named_not_copied(tmp_path: Path) -> None:
     assert sizes[:3] == [0, 0, mapped.nbytes]
     named, same = packs.load(6), packs.load(7)
     assert (named.names, named.site, named.dtype) == (tuple("abcdef"), "here", np.float32)
-    np.testing.assert_array_equal(same.plain().toarray(), counts.toarray())
+    np.testing.assert_array_equal(same.stored_array().toarray(), counts.toarray())
     assert packs.load(6) is named
 
 

@@ -116,7 +116,7 @@ def test_machines_that_share_no_folder_give_the_same_bits(
         stored.append({path for path in (str(tmp_path / "rows.npy"), "/none") if seen(path)})
         return of(shards, each, seen=seen)
 
-    monkeypatch.setattr(PacksInStore, "of", watched)
+    monkeypatch.setattr(PacksInStore, "store", watched)
     mine = tmp_path / "mine"
     mine.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(mine))

@@ -70,7 +70,7 @@ def test_a_client_within_another_context_remembers_what_that_knows():
     """As Flower's contexts come and go: what a run remembers is theirs, and not the client's."""
     here, there = (Context(1, 7, {}, RecordDict(), {}) for _ in range(2))
     client = PCAClient(SHARDS[0], context=here)
-    other = client.within(there)
+    other = client.in_context(there)
     assert other is not client
     assert other._store is not client._store
     assert other._lots is client._lots

@@ -42,7 +42,7 @@ def reason_not_served(rules: Rules, name: str) -> str:
 
 def has_noise(rules: Rules) -> bool:
     """Return whether a node with these rules answers only runs with noise."""
-    return rules.noise_floor is not None
+    return rules.floor is not None
 
 
 def kinds_of_answers(rules: Rules, name: str) -> frozenset[Kind]:

@@ -209,7 +209,7 @@ class ContinuedRun(WrappedRun):
 class Watcher:
     """The base class of objects that `drive` calls after every message. Subclasses override the methods they need."""
 
-    def before_checkpoint(self, run: Driven) -> None:
+    def before_saving(self, run: Driven) -> None:
         """React to a message before its checkpoint is written. After a restart, the call may be repeated."""
 
     def after_message(self, run: Driven) -> None:
@@ -280,7 +280,7 @@ def drive(
         for message in rounds(run, transport, step):
             del message  # Its arrays must not stay in memory while the next message is made.
             for watcher in watchers:
-                watcher.before_checkpoint(run)
+                watcher.before_saving(run)
             for watcher in watchers:
                 watcher.after_message(run)
         return run.result()
@@ -305,7 +305,7 @@ def _drive_with_checkpoint(
     for message in rounds(run, transport, step):
         del message
         for watcher in watchers:
-            watcher.before_checkpoint(run)
+            watcher.before_saving(run)
         # The steps are written first, because the checkpoint refers to them.
         steps = trail.add(run.position.state)
         header, arrays = run.checkpoint(steps=False)

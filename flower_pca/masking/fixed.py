@@ -184,7 +184,7 @@ def _encode_array(name: str, a: Array, bound: Array, clients: int, bits: Bits) -
         # A number may be so large that a float cannot represent fractions of a step. Its fraction is then 0, and all of
         # the noise is still added.
         rest = np.floor(steps)
-        return _spread_over_words(rest, _round_with_noise(steps, rest, bits), clients)
+        return _spread_over_words(rest, _round_with_dither(steps, rest, bits), clients)
     rows = _as_matrix(a)
     whole = np.empty(rows.shape, dtype=np.int64)
     exponents = np.broadcast_to(_step_exponents(bound, clients), a.shape).reshape(rows.shape)
@@ -194,7 +194,7 @@ def _encode_array(name: str, a: Array, bound: Array, clients: int, bits: Bits) -
         steps = np.ldexp(rows[part], exponents[part])
         rest = np.floor(steps)
         out = whole[part]
-        np.add(rest.astype(np.int64), _round_with_noise(steps, rest, bits), out=out)
+        np.add(rest.astype(np.int64), _round_with_dither(steps, rest, bits), out=out)
     return whole.ravel().view(np.uint64)
 
 
@@ -203,7 +203,7 @@ def _as_matrix(a: Array) -> Array:
     return a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
 
 
-def _round_with_noise(steps: Array, rest: Array, bits: Bits) -> Array:
+def _round_with_dither(steps: Array, rest: Array, bits: Bits) -> Array:
     """Return the fractions of steps plus noise, rounded to whole steps. The noise is not added to the whole part."""
     steps -= rest
     steps += _NOISE_STEPS * draw_normals(steps.size, bits).reshape(steps.shape)

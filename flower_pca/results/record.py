@@ -171,7 +171,7 @@ class StepReporter(Watcher):
         self._newest = -1
         self._basis: Array | None = None
 
-    def before_checkpoint(self, run: Driven) -> None:
+    def before_saving(self, run: Driven) -> None:
         """Pass on the record of the newest completed step, unless it was passed on before."""
         state: TrackState = run.position.state
         if state.over <= self._newest:

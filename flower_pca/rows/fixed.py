@@ -151,19 +151,19 @@ class FixedData(RowOperator):
 
     def matmat(self, Z: Array, *, reuse: int = 4) -> Array:
         """Return X'(XZ). `reuse` has no effect."""
-        self.require_no_gaps()
+        self.require_complete_rows()
         Z1 = self.frame.unscale(np.asarray(Z, dtype=np.float64))
         between = self.n * np.outer(self._offset_of_mean, self._offset_of_mean @ Z1)
         return self.frame.unscale(self._scatter_times(self._T, Z1) + between)
 
     def gram(self) -> Array:
         """Return X'X (d x d)."""
-        self.require_no_gaps()
+        self.require_complete_rows()
         return self._cached_gram
 
     def root(self) -> Array:
         """Return a matrix A with A'A = X'X, which has at most n + 1 or d + 1 rows."""
-        self.require_no_gaps()
+        self.require_complete_rows()
         return self._cached_root
 
     def sketch(self, Z: Array) -> tuple[Array, Callable[[Array], Array]]:

@@ -123,7 +123,7 @@ class RowOperator(ABC):
     def _gram_eigenpairs(self, k: int) -> tuple[Array, Array]:
         """Return at least the k leading eigenvalues of X'X in descending order, with their eigenvectors."""
 
-    def require_no_gaps(self) -> None:
+    def require_complete_rows(self) -> None:
         """Raise a DataError if values are missing and the frame has no replacement for them."""
         if self.missing and self.frame.fill is None and not self.frame.own:
             raise checks.not_finite_error(self.who, self.missing)
@@ -408,7 +408,7 @@ class LocalData(RowOperator):
                 return np.asarray(self.gram() @ Z, dtype=self.dtype)
             return np.asarray(self.measured.scatter().product_in_frame(Z, self.frame), dtype=self.dtype)
         if self.measured.columns is not None:
-            self.require_no_gaps()
+            self.require_complete_rows()
             return by_columns.product_by_columns(self.measured.columns, Z, self._full_frame).astype(
                 self.dtype, copy=False
             )
@@ -454,7 +454,7 @@ class LocalData(RowOperator):
 
     def rows(self) -> Iterator[Any]:
         """Yield blocks of rows in the frame. For sparse rows, yield operators that act like such blocks."""
-        self.require_no_gaps()
+        self.require_complete_rows()
         frame = self._full_frame
         if self.sparse:
             yield from (ImplicitRows(piece, frame) for piece in self._sparse_without_gaps)
@@ -471,13 +471,13 @@ class LocalData(RowOperator):
     def _blocks_and_frame(self) -> tuple[Iterable[Any], Frame]:
         """Return blocks of rows, and the part of the frame that must still be applied to their products."""
         if self.sparse:
-            self.require_no_gaps()
+            self.require_complete_rows()
             return self._sparse_without_gaps, self._full_frame
         if self._frame_is_implicit:
             return self.measured.stored_blocks(), self.frame
         if self.frame.mean is None:
             return self.rows(), Frame()
-        self.require_no_gaps()
+        self.require_complete_rows()
         return self._centered_blocks.blocks_of(self.measured.stored_blocks()), self._centered_blocks.rest
 
     def dense(self) -> Iterator[Array]:
@@ -485,7 +485,7 @@ class LocalData(RowOperator):
         if not self.sparse:
             yield from self.rows()
             return
-        self.require_no_gaps()
+        self.require_complete_rows()
         for block in self.measured.dense_pieces(self._sparse_without_gaps):
             yield rows_in_frame(self._full_frame, block, self.dtype)
 
@@ -571,7 +571,7 @@ class LocalData(RowOperator):
         return self._compute_gram()
 
     def _compute_gram(self) -> Array:
-        self.require_no_gaps()
+        self.require_complete_rows()
         if self.sparse and has_few_stored(self.measured.stored_blocks(), self.n, self.d):
             return self._sparse_gram()
         if self._follows_from_spread:

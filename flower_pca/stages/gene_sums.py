@@ -54,7 +54,7 @@ class GeneSums(Stage[GeneSumsState]):
 
     @staticmethod
     def client(arrays: Arrays, data: Any, memory: Arrays) -> tuple[Arrays, Arrays]:
-        data.require_no_gaps()
+        data.require_complete_rows()
         sums, squares = data.gene_sums(undone=bool(arrays["expm1"]))
         return {"n": np.array(data.n), "sums": sums, "squares": squares}, {}
 

@@ -289,7 +289,7 @@ class Opening(Stage[OpeningState]):
         if len(block) != data.d:
             raise DataError(text_of_start_mismatch(len(block), data.d))
         if "gaps" not in arrays:
-            data.require_no_gaps()
+            data.require_complete_rows()
         eps = np.array(np.finfo(data.dtype).eps, dtype=np.float64)
         by_rows = np.array(int(data.answers == "rows"))
         # Overflow is refused by `require_size`, whose error does not reveal sizes.

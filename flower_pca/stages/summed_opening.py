@@ -239,7 +239,7 @@ class SummedOpening(Stage[SummedState]):
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         if set(arrays) <= {"gaps"}:
             if "gaps" not in arrays:
-                data.require_no_gaps()
+                data.require_complete_rows()
             with np.errstate(over="ignore", invalid="ignore"):
                 m = data.moments()
             opening.require_size(data, m)

@@ -455,7 +455,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         if not self._driven:
             nodes.log_answers(record)
             for watcher in self._watching:
-                watcher.before_checkpoint(nodes.run)
+                watcher.before_saving(nodes.run)
         return nodes.run, record
 
 

@@ -83,7 +83,7 @@ def primed(nodes, stage, first, rest, shapes, *, run, **settings):
 
 def forgetful(monkeypatch):
     """Clients as they were before: nothing of what was asked before is in what masks are bound to."""
-    monkeypatch.setattr(client, "course", lambda past, said, stage: said)
+    monkeypatch.setattr(client, "next_course", lambda past, said, stage: said)
     monkeypatch.setattr(client, "stage_memory", lambda own, past, stage: own)
 
 

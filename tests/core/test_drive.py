@@ -25,7 +25,7 @@ class Kept(Honest):
         self.asked += 1
         return super().ask(message)
 
-    def keep(self):
+    def checkpoint_state(self):
         return {"asked": self.asked}, {f"{i}.{n}": a for i, m in self.memories.items() for n, a in m.items()}
 
     def resume(self, header, arrays):

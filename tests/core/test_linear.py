@@ -54,7 +54,7 @@ class Here:
             )
             yield Reply(client, message.number, up)
 
-    def keep(self) -> Any:
+    def checkpoint_state(self) -> Any:
         return {}, {}
 
     def resume(self, header: Any, arrays: Any) -> None:

@@ -23,7 +23,7 @@ OPERATIONS = {
     "top": lambda data: data.leading_eigenpairs(3),
     "norm2": lambda data: data.norm2(),
     "moments": lambda data: (lambda m: (m.mean, m.m2))(data.moments()),
-    "peak": lambda data: data.peak(),
+    "largest_absolute": lambda data: data.largest_absolute(),
     "squared_error": lambda data: data.squared_error(linalg.random_basis(data.d, 2, 1)),
 }
 

@@ -58,7 +58,9 @@ def residues(monkeypatch, parts, method, *, gone=(), **settings):
             sent, stage = driven.sent[-1], driven.session.message.stage
             from_ = driven.came[-1]
         elif len(decoded) > sum(map(len, found.values())):
-            clip, std = (plan.reach, plan.frame_noise) if stage == "private_opening" else (plan.dp.clip, plan.noise)
+            clip, std = (
+                (plan.raw_row_norm, plan.frame_noise) if stage == "private_opening" else (plan.dp.clip, plan.noise)
+            )
             truth = sum(clipped_sums(stage, sent, parts[i], clip) for i in from_)
             (got,) = (a for name, a in decoded[-1].items() if name != "n")
             assert decoded[-1]["n"] == len(from_) if "n" in decoded[-1] else stage == "krylov"

@@ -236,6 +236,6 @@ def test_what_is_counted_of_a_node_is_read_off_the_statistics_too(masked, tmp_pa
     for name in ("moments", "dense", "matmat", "local_product"):
         monkeypatch.setattr(LocalData, name, Sealed.__array__)
     if not masked:  # A masked node looks once whether its columns have values, for the letters to its peers.
-        for name in ("moments", "observed", "blocks", "deviations"):
+        for name in ("moments", "observed_moments", "blocks", "deviations"):
             monkeypatch.setattr(Measured, name, Sealed.__array__)
     assert asked().shape == before.shape

@@ -357,8 +357,12 @@ SIMULATE = [
         for rounds, got in (({}, "1000, the default of auto"), ({"max_rounds": 200}, "200"))
     ],
     *[
-        Refused({"algorithm": "auto", "data": RANGED, "dp": RANGES, **more}, "ith .*ranges")
-        for more in ({"scale": "std"}, {"center": False}, {"columns": ["age"]})
+        Refused({"algorithm": "auto", "data": RANGED, "dp": RANGES, **more}, sentence)
+        for more, sentence in (
+            ({"scale": "std"}, "cannot be combined with ranges of dp"),
+            ({"center": False}, "^If dp has ranges, the middle of each column's range is subtracted from the column"),
+            ({"columns": ["age"]}, "^If dp has ranges, a run uses exactly the columns that have ranges"),
+        )
     ],
     *[
         Refused({"data": [np.tile(row, (25, 1)), np.tile(row, (15, 1))], "n_components": 1, **how}, ALIKE, DataError)

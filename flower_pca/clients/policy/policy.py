@@ -55,7 +55,7 @@ class Policy:
 
         If the message asks only for names, only the rules on noise apply.
         """
-        if NOISE in request.layers or self._rules.noise_floor is not None:
+        if NOISE in request.layers or self._rules.floor is not None:
             self._check_noise(request)
         if not limits.is_silent(request.stage):
             self._check_algorithm(request)
@@ -108,7 +108,7 @@ class Policy:
                 "This node does not take part in runs with noise, because its allow_noise is not set. Run without "
                 "dp, or ask the node's operator."
             )
-        floor = self._rules.noise_floor
+        floor = self._rules.floor
         if floor is not None and (why := floor.reason_to_refuse(says)) is not None:
             raise RefusalError(why)
         if says is None:

@@ -386,8 +386,8 @@ class Rules:
                 "max_groups and max_dropouts need trusted_keys. Without trusted_keys, a server can invent the nodes of "
                 "a group. Set trusted_keys to a file with the public keys of the other nodes."
             )
-        _ = self._constants_for_gaps
-        if self.noise_floor is not None and not self.allow_noise:
+        _ = self._fill_constants
+        if self.floor is not None and not self.allow_noise:
             raise ConfigError(
                 "allow_noise is false, but min_noise, max_clip or max_epsilon requires noise. Leave allow_noise out, "
                 "or leave out the rules that require noise.",
@@ -481,7 +481,7 @@ class Rules:
         return frozenset([self.allow] if isinstance(self.allow, str) else self.allow)
 
     @cached_property
-    def _constants_for_gaps(self) -> float | dict[str, float] | None:
+    def _fill_constants(self) -> float | dict[str, float] | None:
         """The constant for missing values, the constants by column name, or None without the rule gap_values."""
         given = self.gap_values
         if given is None:
@@ -509,7 +509,7 @@ class Rules:
 
         The entry of a column without a constant is NaN.
         """
-        numbers = self._constants_for_gaps
+        numbers = self._fill_constants
         if numbers is None:
             return None
         if isinstance(numbers, float):
@@ -518,7 +518,7 @@ class Rules:
         return np.array([numbers.get(name, np.nan) for name in columns])
 
     @cached_property
-    def noise_floor(self) -> NoiseFloor | None:
+    def floor(self) -> NoiseFloor | None:
         """The minimum noise and maximum clip that the node requires, or None if it also answers without noise."""
         if self.min_noise is None and self.max_clip is None and self.max_epsilon is None:
             return None
@@ -563,7 +563,7 @@ class Rules:
     @property
     def hides_reasons(self) -> bool:
         """Whether the node's refusals must not report what was found in its rows."""
-        return self.masked_only or self.noise_floor is not None
+        return self.masked_only or self.floor is not None
 
     @cached_property
     def identity(self) -> NodeIdentity | None:

@@ -148,7 +148,9 @@ def test_the_stages_that_read_rows():
         "triple_pca",
     }
     assert not Stage.by_row
-    assert not any(hasattr(FixedData, name) for name in ("rows", "dense", "blocks", "stored", "scores", "adjoint"))
+    for name in ("rows", "dense", "blocks", "stored_array", "scores", "adjoint"):
+        assert hasattr(LocalData, name)
+        assert not hasattr(FixedData, name)
 
 
 @pytest.mark.parametrize("name", ["consensus_rpca", "dcf_pca"])

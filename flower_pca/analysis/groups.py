@@ -37,7 +37,7 @@ def distances(own: Sequence[Array]) -> Array:
     Parameters
     ----------
     own : sequence of ndarray
-        The own components of each client as orthonormal rows, (r_i, d), as `result.local_components_of` returns them.
+        The local components of each client as orthonormal rows, (r_i, d), as `result.local_components_of` returns them.
 
     Returns
     -------
@@ -59,7 +59,7 @@ def distances(own: Sequence[Array]) -> Array:
     stack = np.vstack(own)
     common = belongs.T @ (stack @ stack.T) ** 2 @ belongs
     both = ranks[:, None] + ranks[None, :]
-    # The maximum avoids a division by 0: two clients without own components have distance 0.
+    # The maximum avoids a division by 0: two clients without local components have distance 0.
     squares = (both - 2.0 * common) / np.maximum(both, 1)
     # Rounding errors make the diagonal nonzero and the matrix asymmetric.
     squares = (squares + squares.T) / 2.0
@@ -119,9 +119,9 @@ class Shares:
     Attributes
     ----------
     clients : list of int
-        The keys of the clients whose rows and own components are known.
+        The keys of the clients whose rows and local components are known.
     shared, own, rest : ndarray of shape (N,)
-        The mean squares along the shared components, along the client's own components, and outside both.
+        The mean squares along the shared components, along the client's local components, and outside both.
     """
 
     clients: list[int]
@@ -138,7 +138,7 @@ class Shares:
 
 
 def clients_with_rows(result: PersonalResult, shards: Sequence[Any] | None) -> list[int]:
-    """Return the keys of the clients whose rows and own components are known."""
+    """Return the keys of the clients whose rows and local components are known."""
     return [i for i in sorted(result.local) if OWN in result.local[i] and shards is not None and i < len(shards)]
 
 
@@ -154,9 +154,9 @@ def shares(result: PersonalResult, shards: Sequence[Any] | None) -> Shares | Non
 
 
 def local_bases(result: PersonalResult) -> tuple[Sequence[str | int], list[Array]]:
-    """Return the clients whose own components are known, and these components.
+    """Return the clients whose local components are known, and these components.
 
-    Clients are given by key if their own components are in `local`. Otherwise the components that nodes have sent are
+    Clients are given by key if their local components are in `local`. Otherwise the components that nodes have sent are
     used, and the nodes are called "node 1" and so on, because their keys are not known.
     """
     if result.local:

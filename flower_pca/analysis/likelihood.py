@@ -137,10 +137,10 @@ def log_likelihood(result: PCAResult, X: object) -> Array:
 
 
 def _positive_variances(result: PCAResult) -> tuple[Array, float]:
-    """Return the variances along the components, but at least the noise variance, and 1 / noise variance.
+    """Return the variances along the components, and the weight 1 / noise variance of all other directions.
 
-    The second value is 0 if there are as many components as columns, so that no direction is left for noise. Raise a
-    DataError if the variance is 0 in some direction.
+    A variance below the noise variance is raised to it. The weight is 0 if there are as many components as columns.
+    Raise a DataError if the variance is 0 in some direction.
     """
     d, noise = result.n_features_in_, result.noise_variance_
     variances = np.maximum(result.axes[1], noise)

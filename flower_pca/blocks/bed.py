@@ -119,7 +119,10 @@ class Bed(Stored):
                     yield decoded[places]
 
     def _person_ranges(self, at_once: int) -> Iterator[tuple[int, int]]:
-        """Yield the first person of each stretch to read, at the start of a byte, and the person after the last."""
+        """Yield the ranges of people to read at once, as pairs (first, last + 1).
+
+        The data of each first person begin at the start of a byte.
+        """
         if len(self._rows):
             end = int(self._rows[-1]) + 1
             for first in range(int(self._rows[0]) // EACH * EACH, end, at_once):

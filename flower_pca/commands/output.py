@@ -85,7 +85,7 @@ def require_personal(result: PCAResult | Projection, option: str) -> PersonalRes
 
 
 def local_components_of(path: str, result: PersonalResult) -> tuple[Array, str]:
-    """Read a client's own components from a file, and return them with the client's name, or "" if it has no name.
+    """Read a client's local components from a file, and return them with the client's name, or "" if it has no name.
 
     The columns are returned in the order of the result.
     """
@@ -122,10 +122,10 @@ def _read_local_components(path: str) -> tuple[dict[str, Any], dict[str, Array]]
 
 
 def _require_orthogonal(path: str, local_components: Array, result: PersonalResult) -> None:
-    """Raise a DataError if own components do not fit the result.
+    """Raise a DataError if local components do not fit the result.
 
     Except for rows of zeros, they must be orthonormal, and orthogonal to the shared components. There must not be more
-    own components than the run allows.
+    local components than the run allows.
     """
     if len(local_components) > (most := result.local_components):
         raise DataError(

@@ -270,7 +270,8 @@ def drive(
         The transport that carries the messages.
     checkpoint : str or path or None, default=None
         The file in which the state of run and transport is saved after every message. If the file exists at the start,
-        the run continues from it. A finished run removes the file. Meanwhile, no other run can use it.
+        the run continues from it. While the run is in progress, no other run can use the file. A finished run removes
+        it.
     watchers : sequence of Watcher, default=()
         The objects that are called after every message, in this order.
     step : Step or None, default=None

@@ -1,4 +1,4 @@
-"""MaxShare: a limit on the share of all squares that one client may contribute.
+"""MaxShare: a limit on the share that one client may contribute to the sum of squares of all rows.
 
 Only the server applies this layer. The opening determines the weights of the clients (`stages.weighing`).
 The server multiplies every later answer by the client's weight, including the number of rows, as if each
@@ -21,12 +21,12 @@ from flower_pca.core.stage import MARGIN, Arrays
 
 @dataclass(frozen=True)
 class MaxShare(Layer):
-    """A layer that multiplies each answer by the weight of its client.
+    """A layer that limits the influence of each client: it multiplies each answer by the weight of its client.
 
     Attributes
     ----------
     share : float
-        The maximum share of the squares, and of the rows, that one client may contribute.
+        The maximum share of the sum of squares, and of the number of rows, that one client may contribute.
     """
 
     name: ClassVar[str] = "max_share"

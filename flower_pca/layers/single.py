@@ -79,7 +79,7 @@ def require_all_clients(what: str, numbers: NumbersByClient, names: Sequence[str
 
 
 def table_arrays(name: str, numbers: NumbersByClient) -> dict[str, Array]:
-    """Return the arrays of a message from which every client reads its own number of this name."""
+    """Return the arrays of a table in a message, from which each client reads its own value of the number `name`."""
     found = {client: number for client, number in numbers.items() if client != OTHERS}
     return {
         name: np.array([numbers.get(OTHERS, 0), *found.values()]),

@@ -266,9 +266,11 @@ def digest_of_message(arrays: Mapping[str, Array], frame: Frame) -> bytes:
     """
     # The steps of fixed point depend on the number of clients. Answers with different steps cannot be summed.
     alike = {"mask.stage", "mask.clients", *stage_arrays(arrays)}
-    # Bounds are included, because a server could send all other clients bounds that round their answers to 0.
+    # Bounds are included. Otherwise, a server could send all clients but one bounds that round their answers to 0, so
+    # that the sum would reveal the answer of this one client.
     content = {name: a for name, a in arrays.items() if name in alike or name.startswith(BOUND)}
-    # The frame is included, because a server could send all other clients a huge scale, and then know their answers.
+    # The frame is included. Otherwise, a server could send all clients but one a huge scale, and then know their
+    # answers.
     for f in fields(frame):
         if f.name == "names":
             content["frame.names"] = bytes_as_array(json.dumps(frame.names).encode())

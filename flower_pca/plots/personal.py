@@ -73,7 +73,7 @@ def client_map(
 
 
 def distance_matrix(fig: style.Figure, result: PersonalResult) -> None:
-    """Draw the distances between the own components of all pairs of clients."""
+    """Draw the distances between the local components of all pairs of clients."""
     keys, own = local_bases(result)
     ax = fig.subplots()
     _draw_matrix(ax, distances(own), np.arange(len(own)), "client")
@@ -91,14 +91,14 @@ def distance_matrix(fig: style.Figure, result: PersonalResult) -> None:
 
 
 def distance_plane(fig: style.Figure, result: PersonalResult) -> None:
-    """Draw the clients as points whose distances approximate the distances between their own components."""
+    """Draw the clients as points whose distances approximate the distances between their local components."""
     keys, own = local_bases(result)
     points = embed(distances(own), dimensions=2)
     _draw_plane(fig.subplots(), points, _names_in_picture(result, keys), np.zeros(len(own), dtype=int))
 
 
 def first_local_weights(fig: style.Figure, result: PersonalResult) -> None:
-    """Draw the weights of each client's first own component, with zeros for a client without own components."""
+    """Draw the weights of each client's first local component, with zeros for a client without local components."""
     keys, own = local_bases(result)
     style.draw_heat_map(
         fig,
@@ -112,7 +112,7 @@ def first_local_weights(fig: style.Figure, result: PersonalResult) -> None:
 
 
 def errors_with_local(fig: style.Figure, result: PersonalResult, shards: Sequence[Any]) -> None:
-    """Draw the reconstruction error of each client, with and without the client's own components."""
+    """Draw the reconstruction error of each client, with and without the client's local components."""
     found = shares(result, shards)
     assert found is not None
     clients.draw_bar_pairs(

@@ -67,7 +67,9 @@ def draw_scores_by_column(fig: style.Figure, result: PCAResult, shards: Sequence
     fig.set_size_inches(style.SINGLE[0], style.SINGLE[1] if down == 1 else 5.2)
     panels = fig.subplots(down, across, squeeze=False, sharex=True, sharey=True).ravel()
     for ax, name in zip(panels, names, strict=False):
-        _draw_cloud_by_column(ax, points[order], np.concatenate([_cells_of_column(rows, name) for rows in some])[order])
+        _draw_cloud_colored_by(
+            ax, points[order], np.concatenate([_cells_of_column(rows, name) for rows in some])[order]
+        )
         style.label_axes(ax, "", "", "", grid="both")
         title = style.displayable_name(name)
         ax.set_title(title, loc="left", fontsize=9.5, color=style.INK, pad=4, fontfamily=style.font_families(title))
@@ -183,7 +185,7 @@ def _shuffled_points(parts: list[Array]) -> tuple[Array, Array]:
     return points[order], client[order]
 
 
-def _draw_cloud_by_column(ax: style.Axes, points: Array, cells: Array) -> None:
+def _draw_cloud_colored_by(ax: style.Axes, points: Array, cells: Array) -> None:
     """Draw points colored by a column: a color for each different text, or a color scale for numbers."""
     if cells.dtype.kind in "OUST":
         words, level = np.unique(cells.astype(str), return_inverse=True)

@@ -1,7 +1,7 @@
 """The tables of a report: the components, the clients and their rows, and the course of the run.
 
 If the rows of the clients are given, the report compares the clients' means and deviations, and lists the most unusual
-rows. The report of a personalized run says whether shared and own components can be separated. The report of a robust
+rows. The report of a personalized run says whether shared and local components can be separated. The report of a robust
 run says how much was removed, and from which clients and columns.
 """
 
@@ -112,7 +112,7 @@ def _table_of_columns(result: RobustResult) -> str:
 
 
 def personal_words(result: PersonalResult) -> list[str]:
-    """Return a paragraph on the numbers of shared and own components, and on whether they can be separated (theta)."""
+    """Return a paragraph on the numbers of shared and local components, and whether they can be separated (theta)."""
     said = [
         f"All clients share {_count_with_verb(result.n_components_, 'component')}. In addition, each client has "
         f"{result.local_count_in_words} of its own."
@@ -131,9 +131,9 @@ def personal_words(result: PersonalResult) -> list[str]:
 
 
 def personal_tables(result: PersonalResult, shards: Sequence[Any] | None) -> list[str]:
-    """Return a table of the clients: errors with and without own components, and weights in the first own component.
+    """Return a table of the clients: errors with and without local components, and weights in the first of them.
 
-    Return [] if no client's own components are known.
+    Return [] if no client's local components are known.
     """
     keys = sorted(key for key in result.local if OWN in result.local[key])
     if not keys:

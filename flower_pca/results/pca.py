@@ -189,7 +189,7 @@ class PCAResult:
     (60, 2)
     """
 
-    # This is true if the shared components alone describe a row, without own components or a sparse part.
+    # This is true if the shared components alone describe a row, without local components or a sparse part.
     complete: ClassVar[bool] = True
     # This is true if the components approximate eigenvectors of the covariance of all rows.
     pooled: ClassVar[bool] = True

@@ -25,7 +25,7 @@ from flower_pca.results.facts import Fact
 from flower_pca.results.pca import PCAResult
 from flower_pca.rows.local import LocalData
 
-# Below this theta, shared components cannot be reliably separated from own components.
+# Below this theta, shared components cannot be reliably separated from local components.
 SEPARABLE: Final = 0.05
 UNMEASURED: Final = "not measured, because fewer than two nodes agreed (share_local); run with mask=True to measure it"
 
@@ -45,12 +45,12 @@ class Parts(NamedTuple):
 class PersonalResult(PCAResult):
     """Shared components, and each client's local components.
 
-    The shared components are in `components_`, and the own components of a client are in `local[client]["components"]`.
+    The shared components are in `components_`. The local components of a client are in `local[client]["components"]`.
 
-    Methods take a client by its position in `local`, by its name, or as an array with its own components as rows, which
-    its node has written. Own components are orthonormal rows, orthogonal to the shared components, largest variance
-    first, each with its largest entry positive. `local[client]["variances"]` are the mean squares of the client's rows
-    along its own components.
+    Methods take a client by its position in `local`, by its name, or as an array with its local components as rows,
+    which its node has written. Local components are orthonormal rows, orthogonal to the shared components, largest
+    variance first, each with its largest entry positive. `local[client]["variances"]` are the mean squares of the
+    client's rows along its local components.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class PersonalResult(PCAResult):
         The federated estimate of theta, computed from sums over clients (see `theta_`). Without masks, only nodes with
         the rule `share_local` take part. NaN if at most one of several nodes takes part.
     local_components : int
-        The number of own components of a client, or the largest number if clients differ.
+        The number of local components of a client, or the largest number if clients differ.
     collected_ : ndarray of shape (N, r2, d)
         Own components of the N clients that agreed to send them, in the order of the clients' keys. A client with fewer
         than r2 components has rows of zeros. N = 0 without `collect`.
@@ -88,7 +88,7 @@ class PersonalResult(PCAResult):
 
     @classmethod
     def of(cls, model: Model, *, algorithm: str, history: History, config: Mapping[str, Any]) -> Self:
-        """Return the result of a finished model, and warn if shared and own components cannot be separated."""
+        """Return the result of a finished model, and warn if shared and local components cannot be separated."""
         result = super().of(model, algorithm=algorithm, history=history, config=config)
         if result.theta_estimate_ < SEPARABLE and result.local_components:
             numbers = f"{result.n_components_} shared and {result.local_components} local components"
@@ -114,11 +114,11 @@ class PersonalResult(PCAResult):
 
     @property
     def theta_(self) -> float:
-        """The identifiability 1 - lambda_max(mean_i P_i), where P_i projects onto client i's own components.
+        """The identifiability 1 - lambda_max(mean_i P_i), where P_i projects onto client i's local components.
 
-        Near 0, the split into shared and own components is arbitrary. The value is exact if the own components of all
-        clients are in `local`. Otherwise it is the run's estimate, an upper bound that is close to theta after about
-        ten rounds, or NaN if the run did not measure theta.
+        Near 0, the split into shared and local components is arbitrary. The value is exact if the local components of
+        all clients are in `local`. Otherwise it is the run's estimate, an upper bound that is close to theta after
+        about ten rounds, or NaN if the run did not measure theta.
         """
         closing = self.history.of(self.closing)
         if not self.local or not closing or len(self.local) < closing[-1].answered:
@@ -137,9 +137,9 @@ class PersonalResult(PCAResult):
         return names[site]
 
     def local_components_of(self, client: int | str | Array) -> Array:
-        """Return the own components of a client as rows, (r, d).
+        """Return the local components of a client as rows, (r, d).
 
-        The client is given by its position, by its name, or as an array with its own components, which is returned
+        The client is given by its position, by its name, or as an array with its local components, which is returned
         after a check. Raise a ConfigError if the components are not known, or if the array has the wrong shape.
         """
         if isinstance(client, str):
@@ -163,7 +163,7 @@ class PersonalResult(PCAResult):
 
     @property
     def local_count_in_words(self) -> str:
-        """The number of own components of a client, or its range if clients differ."""
+        """The number of local components of a client, or its range if clients differ."""
         counts = [len(own[OWN]) for own in self.local.values() if OWN in own]
         found = counts or [self.local_components]
         least, most = min(found), max(found)
@@ -172,7 +172,7 @@ class PersonalResult(PCAResult):
         return f"{least} to {most}"
 
     def _facts(self) -> list[Fact]:
-        """Return figures, including theta, which shows whether shared and own components can be separated."""
+        """Return figures, including theta, which shows whether shared and local components can be separated."""
         own, error, theta = "own components of a client", "error with own components", float(self.theta_)
         measured = Fact("theta", "theta", theta, f"{theta:.3g}")
         if np.isnan(theta):
@@ -185,9 +185,9 @@ class PersonalResult(PCAResult):
         ]
 
     def fit_local(self, X: Any, n_components: int | None = None) -> Array:
-        """Return the own components of a client that took no part in the run, estimated from its rows, (r, d).
+        """Return the local components of a client that took no part in the run, estimated from its rows, (r, d).
 
-        The shared components do not change. The own components are the leading directions of the residual of the rows
+        The shared components do not change. The local components are the leading directions of the residual of the rows
         after projection onto the shared components, in the frame of the run. Pass them as `client` to the other
         methods. The rows stay on this machine.
 
@@ -196,7 +196,7 @@ class PersonalResult(PCAResult):
         X : array-like
             Rows of the new client, (n, d).
         n_components : int or None, default=None
-            The number of own components. By default, `local_components`, as in the run.
+            The number of local components. By default, `local_components`, as in the run.
 
         Returns
         -------
@@ -217,7 +217,7 @@ class PersonalResult(PCAResult):
         return np.ascontiguousarray(linalg.fix_signs(V).T)
 
     def _rows_to_fit(self, data: LocalData, local_components: int) -> LocalData:
-        """Return the rows from which own components are estimated. Subclasses remove outlying entries from them."""
+        """Return the rows from which local components are estimated. Subclasses remove outlying entries from them."""
         return data
 
     def table(self) -> str:
@@ -228,7 +228,7 @@ class PersonalResult(PCAResult):
         return f"{super().table()}\ntheta {theta}"
 
     def transform(self, X: Any, *, client: int | str | Array | None = None) -> Array:
-        """Return the coordinates of rows, (n, d), along the shared components and then a client's own components."""
+        """Return the coordinates of rows, (n, d), along the shared components and then a client's local components."""
         return self._rows_in_frame(X).scores(self._basis(client))
 
     def inverse_transform(self, scores: Array, *, client: int | str | Array | None = None) -> Array:
@@ -259,7 +259,7 @@ class PersonalResult(PCAResult):
         return np.vstack([self.components_, self.local_components_of(client)]).T
 
 
-_STEPS: Final = 30  # iterations that estimate a new client's own components
+_STEPS: Final = 30  # iterations that estimate a new client's local components
 
 
 def _clients_with(name: str, left: Mapping[str, Array], what: str) -> list[str]:
@@ -334,7 +334,7 @@ class TripleResult(PersonalResult):
         return [*super()._facts(), Fact("share_of_entries_taken_out", "entries taken out", taken, f"{taken:.2%}")]
 
     def transform(self, X: Any, *, client: int | str | Array | None = None) -> Array:
-        """Return coordinates along shared and own components, with outlying entries treated as missing values."""
+        """Return coordinates along shared and local components, with outlying entries treated as missing values."""
         return self._fit_of_rows(X, client)[1].T
 
     def sparse_part(self, X: Any, *, client: int | str | Array | None = None) -> Array:

@@ -211,7 +211,7 @@ def _in_process(
     if config.dp is not None and config.dp.noise_seed is not None:
         bits = [seeded_bits(config.dp.noise_seed, i) for i in range(len(clients))]
     if present is not None:
-        here = _checked_presence(present, len(clients))
+        here = _with_checked_clients(present, len(clients))
     if out:
         here = functools.partial(_present_without, out, here or (lambda _: list(range(len(clients)))))
     if conduct.answers == "fixed":
@@ -303,7 +303,7 @@ def _client_frame(result: PCAResult, config: PCAConfig) -> Frame:
     return replace(result.frame, own=config.missing == "local_mean", names=names)
 
 
-def _checked_presence(fraction: Callable[[int], Iterable[int]], n_clients: int) -> Callable[[int], list[int]]:
+def _with_checked_clients(fraction: Callable[[int], Iterable[int]], n_clients: int) -> Callable[[int], list[int]]:
     """Return a function that calls the caller's `fraction` and checks the clients that it returns."""
 
     def checked_clients(number: int) -> list[int]:

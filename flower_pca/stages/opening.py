@@ -169,8 +169,8 @@ def _divisors_of_shared(kind: str | None, total: Arrays, names: list[str], share
 def _refuse_columns(what: str, bad: Array, advice: str, end: str, names: Sequence[str] | None) -> None:
     """Raise DataError if any column is bad.
 
-    The message consists of `what` with the names or numbers of the bad columns, and of the remedy `advice`
-    followed by `end`.
+    The message is `what`, in which the names or numbers of the bad columns replace `_COLUMNS`, and then a remedy:
+    `advice`, the word "it" or "them", and `end`.
     """
     columns = np.flatnonzero(bad).tolist()
     if not columns:

@@ -349,7 +349,7 @@ class Personalized(Iterative[S]):
 
     @property
     def additive(self) -> bool:
-        # With `collect`, "upload" or "qu", each client sends its own components. If clients have different numbers of
+        # With `collect`, "upload" or "qu", each client sends its local components. If clients have different numbers of
         # components, the sum could reveal a client whose number differs from all others.
         summed = self.given is not None or self.init in ("projection", "random")
         return summed and not self.collect and self.numbers_by_client is None

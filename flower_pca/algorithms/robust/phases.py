@@ -141,7 +141,7 @@ def _is_lost(attempt: Attempt, problem: Problem) -> bool:
     return _shows_noise(attempt, problem) and attempt.hidden > MOST_NOISE * problem.sigma
 
 
-def _is_above_its_floor(attempt: Attempt, problem: Problem) -> bool:
+def _threshold_can_fall(attempt: Attempt, problem: Problem) -> bool:
     return attempt.lam > _lowest_threshold(problem)
 
 
@@ -325,7 +325,7 @@ TABLE: Final[Mapping[AttemptPhase, tuple[Transition, ...]]] = {
     _P.FALLING: (
         Transition(_is_lost, _unchanged, _P.LOST),
         Transition(_shows_noise, _estimate_noise, _P.NOISY),
-        Transition(_is_above_its_floor, _lower_threshold, _P.FALLING),
+        Transition(_threshold_can_fall, _lower_threshold, _P.FALLING),
         Transition(_has_given_noise, _use_given_noise, _P.NOISY),
         Transition(_still_moves, _unchanged, _P.FALLING),
         Transition(_has_no_component, _unchanged, _P.LOST),

@@ -40,7 +40,7 @@ LARGEST: Final = 1e150  # squares of entries up to this size do not overflow
 # Products of rows of usual size with entries up to this size do not overflow.
 LONGEST: Final = 1e60
 # The number of blocks of one width that exist in memory at once. The key True is for messages that come under masks or
-# ask for the node's own components.
+# ask for the node's local components.
 _BLOCKS: Final = {False: 4, True: 7}
 # The number of matrices as large as C_i that exist in memory at once. The key True is for messages under masks.
 _SQUARES: Final = {False: 4, True: 7}

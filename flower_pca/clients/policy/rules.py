@@ -166,10 +166,10 @@ class Rules:
         flower_pca-local-KEY.npz, where KEY is the partition-id or node id. The file never goes to the server. For a
         Stream, flower_pca-local-KEY is a folder with an npz file for every step.
     share_local : bool, default=False
-        Whether the node may send its own components to the server. Personalized algorithms request them to start
+        Whether the node may send its local components to the server. Personalized algorithms request them to start
         (init="upload" or "qu") or to compare nodes (collect=True). In runs without masks, the rule also covers the
-        answers from which theta is estimated, because these answers lie in the space of the node's own components.
-        Without the rule, these answers are zeros. The rule does not hide own components from a server that computes
+        answers from which theta is estimated, because these answers lie in the space of the node's local components.
+        Without the rule, these answers are zeros. The rule does not hide local components from a server that computes
         them from other answers. Masks do.
     min_noise : float or None, default=None
         The smallest standard deviation of the noise on every answer, as a multiple of the squared clip. The node then
@@ -417,7 +417,7 @@ class Rules:
         name = changes.get("profile", own.profile)
         if "profile" in changes:
             of_own = {f.name: getattr(own, f.name) for f in fields(cls) if f.init}
-            # Rules that differ from their defaults count as given.
+            # A rule that differs from its default was set explicitly, so it overrides the rule of the profile.
             changed = {key: value for key, value in of_own.items() if value != getattr(cls, key)}
             settings = rules_of_profile(str(name), {**changed, **settings})
         found = replace(own, **settings)

@@ -80,6 +80,16 @@ def test_the_wheel_has_the_package_and_nothing_else(built):
         assert (source / name).read_bytes() == (ROOT / name).read_bytes()
 
 
+def test_the_source_archive_has_the_folders_that_its_documentation_is_built_with(built):
+    source, _ = built
+    folders = re.findall(r"^ *custom_\w+: (\S+)$", (source / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(folders) == 2
+    for folder in folders:
+        files = [path.relative_to(ROOT) for path in (ROOT / folder).rglob("*") if path.is_file()]
+        assert files
+        assert all((source / file).read_bytes() == (ROOT / file).read_bytes() for file in files)
+
+
 def test_the_wheel_works_where_it_is_installed(built, tmp_path):
     _, wheel = built
     pip = ("-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--disable-pip-version-check")

@@ -308,6 +308,12 @@ class Federation:
         """Admit the node of this public key."""
         self.flwr("supernode", "register", str(public), "trial")
 
+    def is_offline(self, node):
+        """Whether the SuperLink takes a node for gone."""
+        said = json.loads(self.flwr("supernode", "list", "trial", "--format", "json"))
+        (status,) = (listed["status"] for listed in said["nodes"] if listed["node-id"] == str(node.id))
+        return status == "offline"
+
     @property
     def app(self):
         """The folder of the app."""

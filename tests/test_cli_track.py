@@ -3,11 +3,10 @@
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import threading
-import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -322,20 +321,58 @@ def test_an_event_is_on_the_disk_before_the_run_goes_on(tmp_path):
     assert counts == list(range(1, STEPS + 1))
 
 
+def test_a_file_of_events_is_open_for_no_longer_than_it_is_read(tmp_path, monkeypatch):
+    """Of a run that goes on, of which some steps are in it already."""
+    records, path, opened, plain = [], tmp_path / "e.jsonl", [], Path.open
+    track("st_miss", [turning_rows()], batch=BATCH, n_components=R, on_step=records.append)
+    before = Events(path)
+    for record in records[:5]:
+        before(record)
+    monkeypatch.setattr(Path, "open", lambda *given, **more: opened.append(plain(*given, **more)) or opened[-1])
+    after = Events(path, resume=True)
+    for record in records[3:]:
+        after(record)
+        assert opened
+        assert all(file.closed for file in opened)
+    assert [event["step"] for event in events(path)] == list(range(STEPS))
+
+
+# The command, which says so and stands still in the midst of a message once there are so many lines of events.
+STANDING_STILL = """
+import sys, time
+from pathlib import Path
+from flower_pca import cli
+from flower_pca.base import files
+path, lines, write = Path(sys.argv[1]), int(sys.argv[2]), files.write
+
+def written(*given, **more):
+    if path.exists() and path.read_bytes().count(b"\\n") >= lines:
+        print("here", flush=True)
+        time.sleep(600)
+    return write(*given, **more)
+
+files.write = written
+sys.exit(cli.main(sys.argv[3:]))
+"""
+
+
 @pytest.mark.slow
 def test_a_process_that_is_killed_goes_on(track_command, tmp_path, capsys):
     np.save(tmp_path / "rows.npy", turning_rows(30))
-    code = "import sys, time, os; from flower_pca import cli; import flower_pca.core.drive as d; w = d.files.write\n"
-    code += "def slow(*a, **k):\n    time.sleep(0.02); return w(*a, **k)\n"
-    code += "d.files.write = slow\nsys.exit(cli.main(sys.argv[1:]))"
-    command = [sys.executable, "-c", code, *map(str, track_command), "--resume"]
     for lines in (4, 11):
-        run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while not (tmp_path / "e.jsonl").exists() or (tmp_path / "e.jsonl").read_bytes().count(b"\n") < lines:
-            time.sleep(0.02)
-            assert run.poll() is None
-        run.send_signal(signal.SIGKILL)
-        run.wait()
+        command = [
+            sys.executable,
+            "-c",
+            STANDING_STILL,
+            str(tmp_path / "e.jsonl"),
+            str(lines),
+            *map(str, track_command),
+        ]
+        run = subprocess.Popen([*command, "--resume"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        assert run.stdout.readline() == b"here\n"
+        run.kill()
+        run.communicate()
+        assert (tmp_path / "e.jsonl").read_bytes().count(b"\n") == lines
     assert flower_pca(capsys, *track_command, "--resume")[0] == 0
     found = events(tmp_path / "e.jsonl")
     assert [event["step"] for event in found] == list(range(30))

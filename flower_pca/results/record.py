@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -321,16 +321,15 @@ class Events:
                 f"The event file {self._path} already has events. Choose another file, or use "
                 f"{option('resume', True)} to continue it."
             )
-        self._newest = -1
-        self._events: Iterator[Any] = iter(())
+        # The last step in the file, and how many bytes of the file have been compared with steps.
+        self._newest, self._compared = -1, 0
         if size:
-            self._newest, self._events = self._cut_partial_line(), self._lines()
+            self._newest = self._cut_partial_line()
 
     def __call__(self, record: StepRecord) -> None:
         """Append the record of a completed step."""
         if record.step <= self._newest:  # The step already has a line, which must have the same figures.
-            same = (event for event in self._events if event["step"] == record.step)
-            event: dict[str, Any] = next(same, {})
+            event = self._next_event(record.step)
             if any(event.get(name) != getattr(record, name) for name in _REPEATED):
                 raise self._not_this_run(f"has a different step {record.step}")
             return
@@ -363,9 +362,16 @@ class Events:
             file.truncate(whole)
         return step
 
-    def _lines(self) -> Iterator[Any]:
+    def _next_event(self, step: int) -> dict[str, Any]:
+        """Return the event of this step, which comes after all events returned before, or {} if there is none."""
         with self._path.open("rb") as file:
-            yield from map(self._read, file)
+            file.seek(self._compared)
+            for line in file:
+                self._compared += len(line)
+                event: dict[str, Any] = self._read(line)
+                if event["step"] == step:
+                    return event
+        return {}
 
     def _read(self, line: bytes) -> Any:
         try:

@@ -19,7 +19,7 @@ for i, end in enumerate(ends):
     os.dup2(end, 3 + i)
 os.execv(sys.argv[3], sys.argv[3:])
 """
-_PATIENCE = 60.0  # seconds to wait for the browser
+_PATIENCE = 180.0  # seconds to wait for the browser
 
 
 class Page:
@@ -27,12 +27,13 @@ class Page:
 
     def __init__(self, to, back):
         self._to, self._back, self._rest, self._number = to, back, b"", 0
-        self.complaints, self.requests, self._loaded = [], [], False
+        self.complaints, self.requests, self._loaded = [], [], set()
         target = self._call("Target.createTarget", {"url": "about:blank"})["targetId"]
         self._session = None
         self._session = self._call("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self._call(f"{domain}.enable")
+        self._call("Page.setLifecycleEventsEnabled", {"enabled": True})
 
     def open(self, url, *, width, height, mobile=False, scheme="light"):
         """Load the page in a window of this size, on a system with light or with dark colors."""
@@ -40,12 +41,10 @@ class Page:
         self._call("Emulation.setEmulatedMedia", {"features": colors})
         size = {"width": width, "height": height, "deviceScaleFactor": 2 if mobile else 1, "mobile": mobile}
         self._call("Emulation.setDeviceMetricsOverride", size)
+        self._load("about:blank")  # The page before has no more to say, and does not load itself again.
         self.complaints.clear()
         self.requests.clear()
-        self._loaded = False
-        self._call("Page.navigate", {"url": url})
-        while not self._loaded:
-            self._hear(self._read())
+        self._load(url)
 
     def evaluate(self, script):
         """The value of a script in the page. If the page reloads itself meanwhile, the script runs again."""
@@ -73,6 +72,12 @@ class Page:
         piece = {"clip": dict(zip(("x", "y", "width", "height", "scale"), (*clip, 1), strict=True))} if clip else {}
         return base64.b64decode(self._call("Page.captureScreenshot", {"captureBeyondViewport": True, **piece})["data"])
 
+    def _load(self, url):
+        """Load a page, and wait until it is there: what is heard of the loading of another one does not count."""
+        loader = self._call("Page.navigate", {"url": url})["loaderId"]
+        while loader not in self._loaded:
+            self._hear(self._read())
+
     def _call(self, method, parameters=None):
         result = self._answer(method, parameters)
         assert result is not None, f"the page was left during {method}"
@@ -96,7 +101,8 @@ class Page:
 
     def _hear(self, event):
         method, what = event.get("method"), event.get("params", {})
-        self._loaded |= method == "Page.loadEventFired"
+        if method == "Page.lifecycleEvent" and what["name"] == "load":
+            self._loaded.add(what["loaderId"])
         if method in ("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Network.loadingFailed"):
             self.complaints.append(what)
         if method == "Network.requestWillBeSent":
@@ -140,6 +146,6 @@ def page(profile):
         yield Page(to, back)
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=_PATIENCE)
         os.close(to)
         os.close(back)

@@ -35,8 +35,11 @@ _RUNS = itertools.count(1)  # numbers of Flower runs: a node loads its rows and 
 
 @contextmanager
 def in_a_run() -> Iterator[list[str]]:
-    """Flower's identity of a running task, short pauses between two looks for replies, and what is logged."""
-    names, pauses = ("_run_id", "_task_id", "_node_id"), (exchange._SHORTEST, exchange._LONGEST)
+    """Flower's identity of a running task, short pauses between two looks for replies, and what is logged.
+
+    A call to a fake grid takes as long as its nodes compute: if the machine stands still meanwhile, it does not hang.
+    """
+    names, pauses = ("_run_id", "_task_id", "_node_id"), (exchange._SHORTEST, exchange._LONGEST, exchange._LEAST)
     before = [getattr(TaskIdentity, name) for name in names]
     lines: list[str] = []
     handler = logging.Handler()
@@ -45,11 +48,11 @@ def in_a_run() -> Iterator[list[str]]:
     others = list(logger.handlers)
     logger.handlers[:] = [handler]
     TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 0
-    exchange._SHORTEST, exchange._LONGEST = 1e-6, 0.01  # type: ignore[misc]
+    exchange._SHORTEST, exchange._LONGEST, exchange._LEAST = 1e-6, 0.01, 60.0  # type: ignore[misc]
     try:
         yield lines
     finally:
-        exchange._SHORTEST, exchange._LONGEST = pauses  # type: ignore[misc]
+        exchange._SHORTEST, exchange._LONGEST, exchange._LEAST = pauses  # type: ignore[misc]
         logger.handlers[:] = others
         for name, value in zip(names, before, strict=True):
             setattr(TaskIdentity, name, value)

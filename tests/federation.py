@@ -23,7 +23,7 @@ from flower_pca import PCAResult
 
 BIN = Path(sys.executable).parent
 MARK = "FLOWER_PCA_FEDERATION"
-SHORT, LONG = 60.0, 240.0  # seconds: of a start or a stop; of a run
+SHORT, LONG = 180.0, 600.0  # seconds: of a start or a stop; of a run, or of what stands still meanwhile
 _NUMBERS = itertools.count()
 
 PROJECT = """
@@ -90,10 +90,11 @@ class SuperNode:
         """kill -9 of the node and of all that it has started: it is gone without a word."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(SHORT)
+        wait("the end of all that the node had started", lambda: not self.processes())
 
     def processes(self):
         """All that write into its log: those of Flower, and of its ClientApp."""
-        return [pid for pid in self._federation.strays() if _written(pid) == self.log]
+        return self._federation.writers(self.log)
 
     def stand_still(self):
         """SIGSTOP of all of the node's processes."""
@@ -262,10 +263,16 @@ class Federation:
                 continue
         return [pid for pid in found if pid != os.getpid()]
 
+    def writers(self, log):
+        """Those of them that write into this file."""
+        return [pid for pid in self.strays() if _written(pid) == log]
+
     def fail_power_of_superlink(self):
         """kill -9 of the SuperLink and of all that it has started, a ServerApp too; then it is started again."""
         os.killpg(self.superlink.pid, signal.SIGKILL)
         self.superlink.wait(SHORT)
+        log = self.folder / "superlink.log"
+        wait("the end of all that the SuperLink had started", lambda: not self.writers(log))  # Its port is free then.
         self._start_superlink()
 
     def start_node(self, partition, *, key=None, options=(), **config):

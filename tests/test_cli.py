@@ -9,13 +9,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from builders import mixed, pooled, sine
 from cases import every
+from federation import wait
 from pages import flower_pca
 
 from flower_pca import PCAResult, registry, simulate
@@ -33,12 +33,15 @@ def data(tmp_path):
     return str(tmp_path / "x.npz")
 
 
-# A disk that is slow, and Ctrl-C as in a terminal: jobs that a script puts into the background ignore it.
+# A disk that is slow, and waited for after every message, so that the run lasts; and Ctrl-C as in a terminal: jobs that
+# a script puts into the background ignore it.
 SLOW_DISK = """
 import os, signal, time
+from flower_pca.base import checkpoint
 from flower_pca.cli import console
 signal.signal(signal.SIGINT, signal.default_int_handler)
-os.fsync = lambda handle: time.sleep(0.2)
+os.fsync = lambda handle: time.sleep(0.5)
+checkpoint._EVERY = 0.0
 console()
 """
 
@@ -450,9 +453,7 @@ def test_a_reader_that_stops_is_no_traceback():
 def interrupted(words, checkpoint):
     """Start a run, and press Ctrl-C once its checkpoint is there; mostly in the midst of writing the next one."""
     process = started_command(*words, program=("-c", SLOW_DISK))
-    deadline = time.monotonic() + 60
-    while not (checkpoint.exists() or process.poll() is not None) and time.monotonic() < deadline:
-        time.sleep(0.002)
+    wait("the checkpoint", lambda: checkpoint.exists() or process.poll() is not None, pause=0.002)
     process.send_signal(signal.SIGINT)
     said, err = process.communicate(timeout=60)
     return process.returncode, said, err

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 import tomllib
 import warnings
 from functools import partial
@@ -17,6 +16,7 @@ from html.parser import HTMLParser
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from federation import wait
 from pages import PAGES, ROOT, text
 
 import flower_pca
@@ -211,24 +211,19 @@ def searching(tab, address):
     """The tab with the first page of the site, whose search field is open."""
     tab.open(address + "index.html", width=1280, height=800)
     tab.evaluate("document.querySelector('.md-search__button').click()")
-    deadline = time.monotonic() + 30
-    while not tab.evaluate(f"!!{DIALOG}?.querySelector('input')"):
-        assert time.monotonic() < deadline, "the search field does not open"
+    wait("the search field", lambda: tab.evaluate(f"!!{DIALOG}?.querySelector('input')"))
     return tab
 
 
 def found(tab, query):
     """The addresses that the search field of the page lists for what a reader types."""
     tab.evaluate(f"{DIALOG}.querySelector('input').focus(), document.execCommand('selectAll')")
+    tab.evaluate("document.execCommand('delete')")
+    # What is listed then is the answer to this query, however long it takes.
+    wait("the end of the list before", lambda: tab.evaluate(RESULTS) == [])
     tab.type(query)
-    before, now, deadline = None, [], time.monotonic() + 30
-    while time.monotonic() < deadline:
-        time.sleep(0.2)
-        now = tab.evaluate(RESULTS)
-        if now and now == before:
-            break
-        before = now
-    return now
+    wait(f"an answer to {query!r}", lambda: tab.evaluate(RESULTS))
+    return tab.evaluate(RESULTS)
 
 
 def test_the_search_field_lists_the_section_that_answers_first_or_second(searching, address):

@@ -1,10 +1,11 @@
 """The live page of a run of steps: what it says, when it is written, how it ends, and that a browser follows it."""
 
+import json
 import re
-import time
 
 import numpy as np
 import pytest
+from federation import wait
 from test_report import sketch
 from test_watching import R, served_parts, streaming_clients
 
@@ -183,22 +184,26 @@ def test_a_browser_follows_it_to_the_end(tab, scheme, width, path):
     )
     with Live(path, title="Three sensors", every=1.0) as live:
         tab.open(path.as_uri(), width=width, height=900, mobile=width < 800, scheme=scheme)
-        assert "No step is over yet." in tab.evaluate("document.body.innerText")
+        seen_on_page(tab, "No step is over yet.")
         live(records[-1])
-        wait_for_page(tab, "The run continues.")
-        ground = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+        ground, wide, drawn = seen_on_page(tab, "The run continues.")
         assert (ground == "rgb(255, 255, 255)") == (scheme == "light")
-        assert tab.evaluate("document.documentElement.scrollWidth") <= width
-        assert tab.evaluate("[...document.images].every(i => i.complete && i.naturalWidth > 300)")
-    wait_for_page(tab, "The run has ended: 6 steps")
+        assert wide <= width
+        assert drawn
+    seen_on_page(tab, "The run has ended: 6 steps")
     assert tab.complaints == []
     assert [url for url in tab.requests if not url.startswith(("file://", "data:"))] == []
 
 
-def wait_for_page(tab, words):
-    """Until the page says so; it is loaded again by itself."""
-    for _ in range(200):
-        if words in tab.evaluate("document.body ? document.body.innerText : ''"):
-            return
-        time.sleep(0.1)
-    raise AssertionError(words)
+# One script, as the page loads itself again between two of them
+SEEN = """document.readyState === 'complete' && document.body.innerText.includes(WORDS) && [
+    getComputedStyle(document.body).backgroundColor,
+    document.documentElement.scrollWidth,
+    [...document.images].every(i => i.complete && i.naturalWidth > 300),
+]"""
+
+
+def seen_on_page(tab, words):
+    """What the page looks like once it is there and says so; it is loaded again by itself."""
+    script = SEEN.replace("WORDS", json.dumps(words))
+    return wait(f"the page with {words!r}", lambda: tab.evaluate(script), pause=0.1)

@@ -67,7 +67,7 @@ def machines() -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
             output: dict[str, Any] = {"stdout": log, "stderr": log, "start_new_session": True}
             process = subprocess.Popen([*start, *words, *memory], env=environment, **output)
             stack.callback(end, process)
-            deadline = time.monotonic() + 90
+            deadline = time.monotonic() + 300
             while b"Ray runtime started" not in (folder / "log.txt").read_bytes():
                 assert time.monotonic() < deadline, (folder / "log.txt").read_text()
                 time.sleep(0.2)

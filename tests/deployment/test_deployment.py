@@ -309,14 +309,15 @@ def test_a_node_whose_power_fails_in_the_middle_of_a_message_is_in_the_result_on
     run.go_on()
     slow.stalled()
     last.stalled()
-    there = len(federation.strays())
+    assert (
+        len(last.processes()) >= 6
+    )  # processes of Flower and of the ClientApp, each with the command that waits for it
     last.kill()
     last.stall.unlink()
-    wait("the end of all that the node had started", lambda: len(federation.strays()) <= there - 4, seconds=5)
 
     with pytest.raises(RuntimeError, match="has ended"):  # Flower still believes that the killed node is there.
         federation.start_node(2).connected()
-    wait("the end of the minute", lambda: federation.is_offline(last), seconds=110, pause=1.0)
+    wait("the end of the minute", lambda: federation.is_offline(last), pause=1.0)
     time.sleep(5.0)  # The server polls several times: a node that is back before a poll is believed to be at work.
     back = federation.start_node(2).connected()
     slow.stall.unlink()
@@ -331,9 +332,7 @@ def test_a_node_that_was_killed_is_left_out(federation):
     federation.present(0, 1, 2)
     run = federation.run("Krylov", hold=1, **RUN)
     run.held()
-    there = len(federation.strays())
     federation.node(2).kill()
-    wait("the end of all that the node had started", lambda: len(federation.strays()) <= there - 4, seconds=5)
     run.go_on()
 
     result = run.result()

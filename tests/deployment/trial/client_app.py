@@ -22,7 +22,7 @@ def load(context):
         dies.write_text(str(left - 1))
     if stall.exists():  # Wait until the test has acted while the message is in progress.
         stall.with_suffix(".reached").touch()
-        until = time.monotonic() + 120
+        until = time.monotonic() + 600
         while stall.exists() and time.monotonic() < until:
             time.sleep(0.05)
     if (table := stall.with_suffix(".csv")).exists():

@@ -30,7 +30,7 @@ def our_strategy(grid, folder, strategy, hold, parameters, **of_nodes):
     def after(session):
         if len(session.history) == hold:
             (folder / "held").touch()
-            until = time.monotonic() + 120
+            until = time.monotonic() + 600
             while not (folder / "go").exists() and time.monotonic() < until:
                 time.sleep(0.05)
 

@@ -44,6 +44,19 @@ def stop_at_step(step: int) -> Callable[[Any], None]:
     return stop
 
 
+def gone_on(
+    run: Callable[..., Any], *given: Any, path: Any, stop: Sequence[int] | Callable[[Any], None], **asked: Any
+) -> Any:
+    """What a run comes to that goes on from its checkpoint: stopped after these messages, or by a function."""
+    for on_round in [stop] if callable(stop) else map(stop_after, stop):
+        try:
+            run(*given, checkpoint=path, on_round=on_round, **asked)
+        except StopError:
+            continue
+        raise AssertionError("The run has come to its end without a stop.")
+    return run(*given, checkpoint=path, **asked)
+
+
 SPECTRUM = np.concatenate([[5.0, 4.0, 3.0], 1.5 * 0.9 ** np.arange(27)])  # deviations with a clear gap after three
 
 

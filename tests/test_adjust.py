@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from builders import StopError, stop_after
+from builders import gone_on
 from fake_grid import grid_of, in_a_run
 from scipy import sparse, stats
 from test_explain import FEATURES, people_of_sites
@@ -252,10 +252,7 @@ def test_a_run_repeats_from_its_settings_and_goes_on_from_a_checkpoint(tmp_path)
     result = simulate("ssi", tables, n_components=2, adjust="age,sex")
     again = simulate(assembly.config(**result.config), tables)
     np.testing.assert_array_equal(again.components_, result.components_)
-
-    with pytest.raises(StopError):
-        simulate("ssi", tables, n_components=2, adjust="age,sex", checkpoint=tmp_path / "state", on_round=stop_after(4))
-    resumed = simulate("ssi", tables, n_components=2, adjust="age,sex", checkpoint=tmp_path / "state")
+    resumed = gone_on(simulate, "ssi", tables, path=tmp_path / "state", stop=[4], n_components=2, adjust="age,sex")
     np.testing.assert_array_equal(resumed.components_, result.components_)
 
 

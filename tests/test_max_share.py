@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from builders import Array, StopError, sine, stop_after
+from builders import Array, StopError, gone_on, sine, stop_after
 from cases import every
 from checks import exact, suiting
 from fake_grid import grid_of, hosts_of
@@ -157,15 +157,12 @@ def test_gaps_are_weighed_with_their_rows():
 def test_a_run_goes_on_from_its_checkpoint_with_the_same_weights(tmp_path):
     shards = [far_out(0), *(sized_rows(i) for i in range(1, 6))]
     whole = simulate("ssi", shards, n_components=K, max_share=0.2)
-
-    asked = {"n_components": K, "max_share": 0.2, "checkpoint": tmp_path / "run.npz"}
-    with pytest.raises(StopError):
-        simulate("ssi", shards, on_round=stop_after(2), **asked)
-    again = simulate("ssi", shards, **asked)
+    asked = {"n_components": K, "max_share": 0.2}
+    again = gone_on(simulate, "ssi", shards, path=tmp_path / "run.npz", stop=[2], **asked)
     np.testing.assert_array_equal(again.components_, whole.components_)
     assert again.decisions == whole.decisions
     with pytest.raises(StopError):
-        simulate("ssi", shards, on_round=stop_after(2), **{**asked, "checkpoint": tmp_path / "other.npz"})
+        simulate("ssi", shards, on_round=stop_after(2), checkpoint=tmp_path / "other.npz", **asked)
     with pytest.raises(ConfigError, match="belongs to another run"):
         simulate("ssi", shards, n_components=K, max_share=0.3, checkpoint=tmp_path / "other.npz")
 

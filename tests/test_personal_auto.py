@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import Array, StopError, sine, stop_after
+from builders import Array, gone_on, sine
 from cases import every
 from fake_grid import FakeGrid, app_of, in_a_run
 from results import own_counts
@@ -256,11 +256,7 @@ def test_columns_that_are_asked_for_by_name_are_those_held_out() -> None:
 
 @pytest.mark.slow
 def test_a_run_goes_on_from_its_checkpoint_with_the_numbers_it_had(tmp_path: Path) -> None:
-    path = tmp_path / "run.npz"
-
-    with pytest.raises(StopError):
-        run_chosen(checkpoint=path, on_round=stop_after(6))
-    resumed, whole = run_chosen(checkpoint=path), run_chosen()
+    resumed, whole = gone_on(run_chosen, path=tmp_path / "run.npz", stop=[6]), run_chosen()
     np.testing.assert_array_equal(resumed.components_, whole.components_)
     assert (resumed.decisions, own_counts(resumed)) == (whole.decisions, own_counts(whole))
 

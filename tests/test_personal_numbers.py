@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import Array, StopError, sine, stop_after
+from builders import Array, gone_on, sine
 from fake_grid import FakeGrid, app_of, in_a_run
 from results import own_counts
 
@@ -121,11 +121,7 @@ def test_collected_own_components_are_filled_up_with_zeros() -> None:
 
 @pytest.mark.slow
 def test_a_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
-    path = tmp_path / "run.npz"
-
-    with pytest.raises(StopError):
-        run_unequal(MAPPED, checkpoint=path, on_round=stop_after(6))
-    resumed, whole = run_unequal(MAPPED, checkpoint=path), run_unequal(MAPPED)
+    resumed, whole = gone_on(run_unequal, MAPPED, path=tmp_path / "run.npz", stop=[6]), run_unequal(MAPPED)
     np.testing.assert_array_equal(resumed.components_, whole.components_)
     assert own_counts(resumed) == list(TRUE)
 

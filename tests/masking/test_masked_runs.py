@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from builders import interrupt_after, leading, two_lead
+from builders import gone_on, interrupt_after, leading, two_lead
 from cases import every, in_turn, paired
 from fake_grid import examples_of, grid_of, is_pca_of
 from masked import gone, step_of
@@ -86,11 +86,9 @@ def test_with_two_clients_no_dropout_is_possible():
 
 @pytest.mark.slow
 def test_a_run_goes_on_from_a_checkpoint(tmp_path):
-    whole, path = simulate("ssi", FIVE, n_components=2, mask=True), tmp_path / "run.ckpt"
-    for stop in (3, 7, 12):
-        with pytest.raises(KeyboardInterrupt):
-            simulate("ssi", FIVE, n_components=2, mask=True, checkpoint=path, on_round=interrupt_after(stop))
-    resumed = simulate("ssi", FIVE, n_components=2, mask=True, checkpoint=path)
+    asked, path = {"n_components": 2, "mask": True}, tmp_path / "run.ckpt"
+    whole = simulate("ssi", FIVE, **asked)
+    resumed = gone_on(simulate, "ssi", FIVE, path=path, stop=[3, 7, 12], **asked)
     np.testing.assert_array_equal(resumed.components_, whole.components_)
     assert not path.exists()
 

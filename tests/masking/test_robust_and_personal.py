@@ -7,7 +7,7 @@ import functools
 import numpy as np
 import pytest
 from builders import gone_on, two_lead
-from fake_grid import arrays_in, grid_of, in_a_run
+from fake_grid import arrays_in, grid_of, heard, in_a_run
 from masked import gone
 from results import assert_close_own
 from spoilt import ROWS, SMALL
@@ -160,18 +160,13 @@ def test_over_flower_it_is_the_same_and_nodes_write_their_own_results(name, tmp_
     settings |= {"max_rounds": 4}
     common = {"n_components": k, "mask": True, "reconstruction_error": True}
     with in_a_run():
-        grid, seen = grid_of(parts, output_dir=tmp_path), set()
-
-        def look(message, reply):
-            seen.update(arrays_in(reply))
-            return reply
-
-        grid.tamper = look
+        grid = grid_of(parts, output_dir=tmp_path)
+        seen = heard(grid, arrays_in)
         result = getattr(strategies, name)(**settings, **common).fit(grid)
     here = simulate(make(getattr(strategies, name).name, **settings), parts, **common)
     np.testing.assert_array_equal(result.components_, here.components_)
     assert result.mse_ == here.mse_
-    assert all(told.startswith("mask.") for told in seen)
+    assert all(told.startswith("mask.") for arrays in seen for told in arrays)
     assert result.local == {}
     assert sorted(here.local) == list(range(len(parts)))
     for i, own in here.local.items():

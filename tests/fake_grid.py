@@ -191,7 +191,7 @@ def examples_of(reply: Message) -> Any:
     return reply.content.metric_records["metrics"]["num-examples"]
 
 
-def heard(grid: FakeGrid, what: Callable[[Message], Any]) -> list[Any]:
+def listen_to(grid: FakeGrid, what: Callable[[Message], Any]) -> list[Any]:
     """What each reply of the grid's nodes says from now on, in their order."""
     found: list[Any] = []
 

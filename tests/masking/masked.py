@@ -33,7 +33,7 @@ def gone(*clients, at, back=None, of=5):
     return present
 
 
-def without(parts, *clients):
+def parts_without(parts, *clients):
     """The rows of all other clients."""
     return [X for i, X in enumerate(parts) if i not in clients]
 

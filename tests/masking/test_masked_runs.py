@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from builders import gone_on, interrupt_after, leading, two_lead
 from cases import every, in_turn, paired
-from fake_grid import examples_of, grid_of, heard, is_pca_of
-from masked import gone, step_of, without
+from fake_grid import examples_of, grid_of, is_pca_of, listen_to
+from masked import gone, parts_without, step_of
 
 from flower_pca import MaskedSums, NotEnoughNodes, simulate, strategies
 
@@ -32,7 +32,7 @@ def test_clients_that_drop_out_for_good_at_any_step(name, at, clients):
     result = simulate(name, FIVE, n_components=2, mask=True, fraction=gone(*clients, at=at))
     assert result.status.ok
     if result.n_samples_ != sum(map(len, FIVE)):  # Otherwise the run had everything it needed earlier.
-        assert is_pca_of(result, without(FIVE, *clients), angle=1e-4)
+        assert is_pca_of(result, parts_without(FIVE, *clients), angle=1e-4)
     else:
         assert is_pca_of(result, FIVE, angle=1e-4)
         assert at >= len(result.history) - 1
@@ -121,7 +121,7 @@ def test_an_unmasked_run_does_not_import_cryptography():
 @pytest.mark.usefixtures("lines")
 def test_over_flower_no_reply_tells_a_number_of_rows():
     grid = grid_of(FIVE)
-    told = heard(grid, examples_of)
+    told = listen_to(grid, examples_of)
     strategies.SSI(n_components=2, mask=True).fit(grid)
     assert set(told) == {0}
 
@@ -148,7 +148,7 @@ def test_over_flower_a_value_beyond_the_bound_is_named_and_the_run_goes_on_witho
     parts = [X * (100.0 if i == 3 else 1.0) for i, X in enumerate(FIVE)]
     grid = grid_of(parts)
     result = strategies.SSI(n_components=2, center=False, mask=MaskedSums(bound=2e3)).fit(grid)
-    assert result.n_samples_ == sum(map(len, without(parts, 3)))
+    assert result.n_samples_ == sum(map(len, parts_without(parts, 3)))
     assert result.status.ok
     left_out = (
         f"node {grid.node(3)} (partition-id 3) was left out: This node cannot answer from its rows, and its own log"
@@ -208,4 +208,4 @@ def test_columns_that_differ_are_named_at_the_set_up():
     result = strategies.Krylov(n_components=2, mask=True).fit(grid)
     (reason,) = [r.failures[str(grid.node(2))] for r in result.history if r.failures]
     assert re.search(r"The columns of client \d+ do not fit: there are 7 instead of the 8 of the run\.", reason)
-    assert is_pca_of(result, without(parts, 2))
+    assert is_pca_of(result, parts_without(parts, 2))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from builders import interrupt_after
 from cases import paired
-from fake_grid import FakeGrid, examples_of, heard, in_a_run
+from fake_grid import FakeGrid, examples_of, in_a_run, listen_to
 from masked import step_of
 from stepwise import STEPS, R, changing_problem, problem_batches
 
@@ -276,7 +276,7 @@ def grid_of_streams(streams, **rules):
 def test_over_flower_it_is_the_same_to_the_bit_and_tells_no_count():
     own = {"detect": True, "update_length": 1, "refine": True, "products": 3, "first_products": 6}
     grid = grid_of_streams(FIVE, masked_only=True)
-    told = heard(grid, examples_of)
+    told = listen_to(grid, examples_of)
     masks = MaskedSums(threshold=0.6)
     result = strategies.STMiss(**own, n_components=R, min_nodes=5, mask=masks).fit(grid)
     simulated = track(STMiss(**own), FIVE, n_components=R, mask=masks)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from builders import leading, sine, two_lead
 from cases import every
-from masked import Run, restored_secrets, without
+from masked import Run, parts_without, restored_secrets
 from scipy.stats import chi2, hypergeom
 
 from flower_pca import client_half
@@ -170,7 +170,7 @@ def test_a_late_upload_of_a_dropped_client_is_discarded_and_never_unmasked(masks
     record = run.session.advance([stale, *(run.answer(run.message(), i) for i in (0, 1, 3, 4))])
     assert record.answered == 4
     assert "but should have" in record.failures["2"]
-    assert is_leading(run.finish().components_, without(FIVE, 2), within=1e-4)
+    assert is_leading(run.finish().components_, parts_without(FIVE, 2), within=1e-4)
 
 
 def messages_to(run, client, arrays):
@@ -275,7 +275,7 @@ def test_a_truncated_upload_is_left_out_and_named_and_its_sender_not_asked_again
     assert "mask.y in the answer of client 3 must be a real array of shape" in record.failures["3"]
     result = run.finish()
     assert run.session.roll.banned == {3}
-    assert is_leading(result.components_, without(FIVE, 3))
+    assert is_leading(result.components_, parts_without(FIVE, 3))
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import functools
 import numpy as np
 import pytest
 from builders import gone_on, two_lead
-from fake_grid import arrays_in, grid_of, heard, in_a_run
+from fake_grid import arrays_in, grid_of, in_a_run, listen_to
 from masked import gone
 from results import assert_close_own
 from spoilt import ROWS, SMALL
@@ -161,7 +161,7 @@ def test_over_flower_it_is_the_same_and_nodes_write_their_own_results(name, tmp_
     common = {"n_components": k, "mask": True, "reconstruction_error": True}
     with in_a_run():
         grid = grid_of(parts, output_dir=tmp_path)
-        seen = heard(grid, arrays_in)
+        seen = listen_to(grid, arrays_in)
         result = getattr(strategies, name)(**settings, **common).fit(grid)
     here = simulate(make(getattr(strategies, name).name, **settings), parts, **common)
     np.testing.assert_array_equal(result.components_, here.components_)

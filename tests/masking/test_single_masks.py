@@ -5,7 +5,7 @@ import pytest
 from builders import leading, two_lead
 from cases import paired
 from fake_grid import grid_of, is_pca_of
-from masked import STEPS, Run, restored_secrets, without
+from masked import STEPS, Run, parts_without, restored_secrets
 
 from flower_pca import MaskedSums, NotEnoughNodes, client_half, simulate, strategies
 from flower_pca.base.errors import ProtocolError
@@ -42,7 +42,7 @@ def test_a_client_that_drops_out_after_its_upload_is_in_the_sum():
     assert not result.history.of("mask.sum")
     assert [r.answered for r in result.history][:9] == [5, 5, 5, 5, 5, 5, 4, 3, 3]
     assert len(result.history.of("mask.keys")) == 1
-    assert result.angle_to(leading(without(FIVE, 2, 4))) < 1e-3
+    assert result.angle_to(leading(parts_without(FIVE, 2, 4))) < 1e-3
 
 
 @pytest.mark.slow
@@ -55,7 +55,7 @@ def test_two_that_drop_out_at_once(name, number, parts):
     while (message := run.message()) is not None:
         run.step(gone={0, 3} & set(message.to))
     result = run.session.result()
-    assert result.angle_to(leading(without(parts, 0, 3))) < 1e-3
+    assert result.angle_to(leading(parts_without(parts, 0, 3))) < 1e-3
 
 
 @pytest.mark.slow

@@ -245,10 +245,8 @@ def test_new_rows_of_a_known_site_and_of_a_new_one(tmp_path):
 
 def test_the_site_is_out_of_new_rows_of_the_same_sites():
     fitted, new = scanners_of_sites(6, sizes=(200, 200, 200)), scanners_of_sites(6, sizes=(200, 200, 200))
-    rng = np.random.default_rng(7)
     fitted = [table.sample(100, random_state=1) for table in fitted]
     new = [table.sample(100, random_state=2) for table in new]
-    del rng
     plain = simulate("krylov", only(fitted, ()), n_components=2)
     result = simulate("krylov", only(fitted, ()), n_components=2, harmonize="combat")
 

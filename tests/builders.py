@@ -141,6 +141,14 @@ def sine(A: Array, B: Array) -> float:
     return min(1.0, float(np.linalg.norm(A - (A @ B.T) @ B, 2)))
 
 
+def share_between_sites(scores: Sequence[Array]) -> Array:
+    """Eta squared by an analysis of variance: the share of each column's variance that lies between the sites."""
+    whole = np.vstack(scores)
+    mean = whole.mean(axis=0)
+    between = sum(len(own) * (own.mean(axis=0) - mean) ** 2 for own in scores)
+    return np.asarray(between / ((whole - mean) ** 2).sum(axis=0))
+
+
 def deal(X: Array, sizes: Sequence[int]) -> Shards:
     """The rows in order, so many to each client."""
     ends = np.cumsum(sizes)

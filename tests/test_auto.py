@@ -8,6 +8,7 @@ from builders import gone_on, pooled, turned_shards
 from cases import every
 from fake_grid import FakeGrid, app_of, grid_of
 from results import assert_close, assert_same_bits
+from test_auto_reconsidered import CLOSE
 
 from flower_pca import AirChannel, PCAResult, assembly, make, simulate
 from flower_pca.algorithms.covariance import Auto, Covariance
@@ -89,7 +90,7 @@ def test_parameters_of_krylov_are_handed_on():
 
 
 @pytest.mark.usefixtures("lines")
-@pytest.mark.parametrize("data", [FEW, MANY], ids=["few", "many"])
+@pytest.mark.parametrize("data", [FEW, MANY, CLOSE], ids=["few", "many", "close"])
 def test_a_grid_takes_what_the_run_in_process_takes(data):
     there = PCAStrategy("auto", n_components=2).fit(grid_of(data))
     here = simulate("auto", data, n_components=2)

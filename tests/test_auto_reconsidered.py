@@ -94,14 +94,6 @@ def test_a_client_that_is_lost_at_the_change_is_left_out(mask):
 
 
 @pytest.mark.usefixtures("lines")
-def test_a_grid_chooses_as_the_run_in_process_does():
-    there = PCAStrategy("auto", n_components=K).fit(grid_of(CLOSE))
-    here = simulate("auto", CLOSE, n_components=K)
-    assert_same_bits(there, here)
-    assert there.decisions == here.decisions
-
-
-@pytest.mark.usefixtures("lines")
 @every("rules", [{"allow": ("krylov", "ssi")}, {"max_columns": 149}])
 def test_nodes_that_decline_covariance_are_not_asked_later(rules, tmp_path):
     found = PCAStrategy("auto", n_components=K).fit(grid_of(CLOSE, memory_dir=tmp_path, **rules))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
-from builders import EPS, Array, framed, sine
+from builders import EPS, Array, framed, share_between_sites, sine
 from cases import every
 from test_figures import STOPPED, cut_unevenly, rows_of_spectrum
 
@@ -142,10 +142,8 @@ def test_the_share_between_sites_is_that_of_an_analysis_of_variance(name: str) -
         assert "between sites" not in result.table()
         return
     T = scores(result)
-    between = sum(
-        len(own) * (own.mean(axis=0) - T.mean(axis=0)) ** 2 for own in (T[i == SITES] for i in range(len(PARTS)))
-    )
-    np.testing.assert_allclose(result.site_share_, between / np.sum((T - T.mean(axis=0)) ** 2, axis=0), rtol=1e-6)
+    shares = share_between_sites([T[i == SITES] for i in range(len(PARTS))])
+    np.testing.assert_allclose(result.site_share_, shares, rtol=1e-6)
 
 
 @pytest.mark.slow

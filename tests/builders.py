@@ -44,6 +44,19 @@ def stop_at_step(step: int) -> Callable[[Any], None]:
     return stop
 
 
+def gone_on(
+    run: Callable[..., Any], *given: Any, path: Any, stop: Sequence[int] | Callable[[Any], None], **asked: Any
+) -> Any:
+    """What a run comes to that goes on from its checkpoint: stopped after these messages, or by a function."""
+    for on_round in [stop] if callable(stop) else map(stop_after, stop):
+        try:
+            run(*given, checkpoint=path, on_round=on_round, **asked)
+        except StopError:
+            continue
+        raise AssertionError("The run has come to its end without a stop.")
+    return run(*given, checkpoint=path, **asked)
+
+
 SPECTRUM = np.concatenate([[5.0, 4.0, 3.0], 1.5 * 0.9 ** np.arange(27)])  # deviations with a clear gap after three
 
 
@@ -126,6 +139,14 @@ def sine(A: Array, B: Array) -> float:
     """The sine of the largest angle between the spans of equally many rows."""
     A, B = (np.linalg.qr(rows.T)[0].T for rows in (A, B))
     return min(1.0, float(np.linalg.norm(A - (A @ B.T) @ B, 2)))
+
+
+def share_between_sites(scores: Sequence[Array]) -> Array:
+    """Eta squared by an analysis of variance: the share of each column's variance that lies between the sites."""
+    whole = np.vstack(scores)
+    mean = whole.mean(axis=0)
+    between = sum(len(own) * (own.mean(axis=0) - mean) ** 2 for own in scores)
+    return np.asarray(between / ((whole - mean) ** 2).sum(axis=0))
 
 
 def deal(X: Array, sizes: Sequence[int]) -> Shards:

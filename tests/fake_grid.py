@@ -194,6 +194,18 @@ def examples_of(reply: Message) -> Any:
     return reply.content.metric_records["metrics"]["num-examples"]
 
 
+def listen_to(grid: FakeGrid, what: Callable[[Message], Any]) -> list[Any]:
+    """What each reply of the grid's nodes says from now on, in their order."""
+    found: list[Any] = []
+
+    def listen(message: Message, reply: Message) -> Message:
+        found.append(what(reply))
+        return reply
+
+    grid.tamper = listen
+    return found
+
+
 def arrays_in(reply: Message) -> dict[str, Array]:
     """The arrays in an answer of ours, by name."""
     return {name: a.numpy() for name, a in reply.content.array_records["arrays"].items()}

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from builders import StopError, stop_after
+from builders import gone_on
 from dishonest import Node, RefusedError
 from fake_grid import arrays_in, grid_of, in_a_run, with_arrays
 from scipy import sparse
@@ -199,9 +199,7 @@ def test_a_run_goes_on_from_a_checkpoint(tmp_path):
     asked = {"n_components": 2, "adjust": "age,sex", "missing": "mean"}
     result = simulate("ssi", tables, **asked)
     for after in (1, 4):
-        with pytest.raises(StopError):
-            simulate("ssi", tables, checkpoint=tmp_path / "state", on_round=stop_after(after), **asked)
-        resumed = simulate("ssi", tables, checkpoint=tmp_path / "state", **asked)
+        resumed = gone_on(simulate, "ssi", tables, path=tmp_path / "state", stop=[after], **asked)
         np.testing.assert_array_equal(resumed.components_, result.components_)
 
 

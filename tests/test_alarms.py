@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from builders import StopError, stop_at_step
+from builders import gone_on, stop_at_step
 
 from benchmarks import alarms
 from flower_pca import STMiss, TrackingResult, track
@@ -137,11 +137,9 @@ def test_the_level_is_a_quantile_of_what_was_quiet():
 
 @pytest.mark.slow
 def test_a_run_that_goes_on_knows_what_was_quiet(tmp_path):
-    rows, path = steady(46, change=40), tmp_path / "run.npz"
-    whole = track(STMiss(detect=True), [rows], n_components=2)
-    with pytest.raises(StopError):
-        track(STMiss(detect=True), [rows], n_components=2, checkpoint=path, on_round=stop_at_step(38))
-    resumed = track(STMiss(detect=True), [rows], n_components=2, checkpoint=path)
+    given = (STMiss(detect=True), [steady(46, change=40)])
+    whole = track(*given, n_components=2)
+    resumed = gone_on(track, *given, path=tmp_path / "run.npz", stop=stop_at_step(38), n_components=2)
     assert resumed.levels_ == whole.levels_
     assert resumed.changes_.tolist() == [41]
     assert TrackingResult.load(whole.save(tmp_path / "result.npz")).levels_ == whole.levels_
@@ -211,11 +209,9 @@ def test_clients_that_are_away_for_a_while_are_no_change(seed):
 
 @pytest.mark.slow
 def test_a_run_that_goes_on_knows_what_a_stream_has_been_like_since_a_change(tmp_path):
-    settings = {"n_components": 2, "checkpoint": tmp_path / "run.npz"}
     rows = list(turning(at=40, repaired=70, turn=100, steps=104, seed=0))
-    whole = track(STMiss(detect=True, monitor=True), [rows], n_components=2)
-    with pytest.raises(StopError):
-        track(STMiss(detect=True, monitor=True), [rows], **settings, on_round=stop_at_step(65))
-    resumed = track(STMiss(detect=True, monitor=True), [rows], **settings)
+    given = (STMiss(detect=True, monitor=True), [rows])
+    whole = track(*given, n_components=2)
+    resumed = gone_on(track, *given, path=tmp_path / "run.npz", stop=stop_at_step(65), n_components=2)
     assert resumed.levels_ == whole.levels_
     assert resumed.changes_.tolist() == [41, 71, 101]

@@ -172,7 +172,7 @@ def test_missing_values_become_the_mean_of_all_nodes(app_run, tmp_path):
     assert any("This node fills missing values with its own means only" in line for line in lines)
 
 
-def test_a_node_may_have_data_and_rules(app_run, tmp_path):
+def test_a_node_with_data_may_have_a_partition_id(app_run, tmp_path):
     nodes, shards = deployed(tmp_path)
     result, _ = app_run([{**node, "partition-id": i} for i, node in enumerate(nodes)])
     assert is_pca_of(result, shards)

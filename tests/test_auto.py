@@ -4,18 +4,16 @@ import re
 
 import numpy as np
 import pytest
-from builders import interrupt_after, pooled, turned_shards
+from builders import gone_on, pooled, turned_shards
 from cases import every
 from fake_grid import FakeGrid, app_of, grid_of
 from results import assert_close, assert_same_bits
+from test_auto_reconsidered import CLOSE
 
 from flower_pca import AirChannel, PCAResult, assembly, make, simulate
 from flower_pca.algorithms.covariance import Auto, Covariance
 from flower_pca.algorithms.krylov import Krylov
 from flower_pca.clients import Rules, client_app
-from flower_pca.core.drive import OnRound, drive
-from flower_pca.simulation.in_process import Shards
-from flower_pca.simulation.sites import clients_of
 from flower_pca.strategies import PCAStrategy
 
 FEW, MORE, MANY = (
@@ -92,7 +90,7 @@ def test_parameters_of_krylov_are_handed_on():
 
 
 @pytest.mark.usefixtures("lines")
-@pytest.mark.parametrize("data", [FEW, MANY], ids=["few", "many"])
+@pytest.mark.parametrize("data", [FEW, MANY, CLOSE], ids=["few", "many", "close"])
 def test_a_grid_takes_what_the_run_in_process_takes(data):
     there = PCAStrategy("auto", n_components=2).fit(grid_of(data))
     here = simulate("auto", data, n_components=2)
@@ -150,13 +148,9 @@ def test_with_dp_and_over_the_air_it_is_krylov():
 
 @pytest.mark.parametrize("messages", [1, 2])
 def test_a_run_goes_on_from_a_checkpoint_with_what_was_taken(messages, tmp_path):
-    config = assembly.config("auto", n_components=2, reconstruction_error=True)
-    path, whole = tmp_path / "run.ckpt", simulate("auto", FEW, n_components=2, reconstruction_error=True)
-
-    there = Shards(clients_of(FEW, missing=False))
-    with pytest.raises(KeyboardInterrupt):
-        drive(assembly.run(config), there, checkpoint=path, watchers=[OnRound(interrupt_after(messages))])
-    found = drive(assembly.run(config), Shards(clients_of(FEW, missing=False)), checkpoint=path)
+    asked = {"n_components": 2, "reconstruction_error": True}
+    whole = simulate("auto", FEW, **asked)
+    found = gone_on(simulate, "auto", FEW, path=tmp_path / "run.ckpt", stop=[messages], **asked)
     assert_same_bits(found, whole)
     assert (found.algorithm, found.decisions) == (whole.algorithm, whole.decisions)
 

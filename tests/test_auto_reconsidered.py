@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from builders import interrupt_after, rotation, uneven
+from builders import gone_on, interrupt_after, rotation, uneven
 from cases import every
 from fake_grid import FakeGrid, app_of, grid_of, is_pca_of
 from results import assert_close, assert_same_bits
@@ -94,14 +94,6 @@ def test_a_client_that_is_lost_at_the_change_is_left_out(mask):
 
 
 @pytest.mark.usefixtures("lines")
-def test_a_grid_chooses_as_the_run_in_process_does():
-    there = PCAStrategy("auto", n_components=K).fit(grid_of(CLOSE))
-    here = simulate("auto", CLOSE, n_components=K)
-    assert_same_bits(there, here)
-    assert there.decisions == here.decisions
-
-
-@pytest.mark.usefixtures("lines")
 @every("rules", [{"allow": ("krylov", "ssi")}, {"max_columns": 149}])
 def test_nodes_that_decline_covariance_are_not_asked_later(rules, tmp_path):
     found = PCAStrategy("auto", n_components=K).fit(grid_of(CLOSE, memory_dir=tmp_path, **rules))
@@ -120,17 +112,8 @@ def test_no_more_leaves_a_node_than_its_number_of_columns(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("messages", range(1, 8))
 def test_a_checkpoint_of_any_message_gives_the_same_bits(messages, tmp_path):
-    config = assembly.config("auto", n_components=K)
-    path, whole = tmp_path / "run.ckpt", simulate("auto", CLOSE, n_components=K)
-
-    with pytest.raises(KeyboardInterrupt):
-        drive(
-            assembly.run(config),
-            Shards(clients_of(CLOSE, missing=False)),
-            checkpoint=path,
-            watchers=[OnRound(interrupt_after(messages))],
-        )
-    found = drive(assembly.run(config), Shards(clients_of(CLOSE, missing=False)), checkpoint=path)
+    whole = simulate("auto", CLOSE, n_components=K)
+    found = gone_on(simulate, "auto", CLOSE, path=tmp_path / "run.ckpt", stop=[messages], n_components=K)
     assert_same_bits(found, whole)
     assert (found.algorithm, found.decisions) == (whole.algorithm, whole.decisions)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import StopError, sine, stop_after
-from fake_grid import config_of, examples_of, grid_of, hosts_of, metrics_of
+from fake_grid import config_of, examples_of, grid_of, hosts_of, listen_to, metrics_of
 from test_categorical import EVERY, NUMBERS, ROWS, TABLES, WORDS, coded, is_pooled_coded
 
 from flower_pca import NotEnoughNodes, Table, simulate
@@ -148,13 +148,8 @@ def test_nodes_that_insist_on_noise_tell_no_levels():
 
 @pytest.mark.slow
 def test_the_message_about_levels_tells_no_number_of_rows():
-    grid, counts = grid_of(SHARDS, categorical="ward,sex"), []
-
-    def listen(message, reply):
-        counts.append(examples_of(reply))
-        return reply
-
-    grid.tamper = listen
+    grid = grid_of(SHARDS, categorical="ward,sex")
+    counts = listen_to(grid, examples_of)
     fitted_with_levels(grid, mask=True)
     assert set(counts) == {0}
 

@@ -541,5 +541,5 @@ def test_rows_that_cannot_be_loaded_are_a_refusal_without_a_path():
     assert is_pca_of(result, OTHERS)
 
 
-def test_rows_with_gaps_in_a_client_of_ones_own():
+def test_a_client_whose_rows_have_gaps_tells_how_many_columns_it_has():
     assert PCAClient(nan_rows(SHARDS[0])).get_properties({})["n_features"] == SHARDS[0].shape[1]  # a run may allow NaN

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
-from builders import interrupt_after
+from builders import gone_on
 from cases import every
 from checks import suiting
 from people import PARTS, PEOPLE, K, X, frames, reference
@@ -126,14 +126,9 @@ def test_the_same_bits_whichever_way_a_result_is_had(tmp_path):
 
 
 def test_a_run_that_is_interrupted_goes_on_from_its_checkpoint(tmp_path):
-    given = {"n_components": K, "partitioned_by": "columns", "checkpoint": tmp_path / "c.npz"}
-
-    with pytest.raises(KeyboardInterrupt):
-        simulate("krylov", PARTS, on_round=interrupt_after(3), **given)
-    again = simulate("krylov", PARTS, **given)
-    np.testing.assert_array_equal(
-        again.scores_, simulate("krylov", PARTS, n_components=K, partitioned_by="columns").scores_
-    )
+    given = {"n_components": K, "partitioned_by": "columns"}
+    again = gone_on(simulate, "krylov", PARTS, path=tmp_path / "c.npz", stop=[3], **given)
+    np.testing.assert_array_equal(again.scores_, simulate("krylov", PARTS, **given).scores_)
 
 
 # Loadings, and new people.

@@ -4,11 +4,8 @@ import numpy as np
 import pytest
 from builders import pooled, unequal
 from cases import every
-from fake_grid import grid_of
-from results import assert_same_bits
 
 from flower_pca import simulate
-from flower_pca.strategies import PCAStrategy
 
 SHARDS = unequal()
 D = SHARDS[0].shape[1]
@@ -36,9 +33,3 @@ def test_covariance_takes_two_messages_and_knows_the_next_eigenvalue():
     assert found.sine_estimate_ < 1e-9
     private = simulate("covariance", SHARDS, n_components=3, dp="dp(epsilon=1.0, delta=1e-6, clip=50.0)")
     assert private.sine_estimate_ is None  # Residuals do not measure the noise.
-
-
-@pytest.mark.usefixtures("lines")
-def test_a_grid_gives_the_bits_of_the_run_in_process():
-    there = PCAStrategy("covariance", n_components=5).fit(grid_of(SHARDS))
-    assert_same_bits(there, simulate("covariance", SHARDS, n_components=5))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import StopError, stop_at_step
+from builders import StopError, gone_on, stop_at_step
 from cases import PLAIN_OR_MASKED
 
 import flower_pca
@@ -55,11 +55,10 @@ def test_the_newest_steps_are_kept_and_the_totals_of_all(mask, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(("at", "mask"), [(2, True), (9, False)])
 def test_a_run_goes_on_with_the_steps_that_lie_beside_its_checkpoint(at, mask, tmp_path):
-    path, given = tmp_path / "run.npz", {"n_components": R, "mask": mask}
-    whole = track(STMiss(keep=4), endless_batches(12, clients=2), **given)
-    with pytest.raises(StopError):
-        track(STMiss(keep=4), endless_batches(12, clients=2), checkpoint=path, on_round=stop_at_step(at), **given)
-    resumed = track(STMiss(keep=4), endless_batches(12, clients=2), checkpoint=path, **given)
+    given = (STMiss(keep=4), endless_batches(12, clients=2))
+    asked = {"n_components": R, "mask": mask}
+    whole = track(*given, **asked)
+    resumed = gone_on(track, *given, path=tmp_path / "run.npz", stop=stop_at_step(at), **asked)
     assert np.array_equal(resumed.components_, whole.components_) or mask
     assert np.abs(resumed.components_ - whole.components_).max() < 1e-8
     assert (resumed.totals_, resumed.first_) == (whole.totals_, whole.first_)

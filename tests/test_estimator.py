@@ -247,20 +247,9 @@ def test_missing_values_may_have_the_means_of_their_own_client():
     assert np.isfinite(ours.score(holes))
 
 
-@pytest.mark.slow
-def test_masks_change_nothing_but_what_the_server_sees():
-    masked, plain = FederatedPCA(3, mask=True, tol=1e-6).fit(SHARDS), FederatedPCA(3, tol=1e-6).fit(SHARDS)
-    assert "mask" in masked.result_.history[0].stage
-    assert masked.result_.angle_to(plain.result_) < 1e-5
-    assert (
-        "MaskedSums"
-        in clone(FederatedPCA(3, mask=flower_pca.MaskedSums(threshold=0.6))).fit(SHARDS).result_.config["mask"]
-    )
-
-
-def test_a_budget_reaches_the_run():
-    pca = FederatedPCA(2, dp=BUDGET, max_rounds=2).fit(SHARDS)
-    assert pca.result_.privacy.epsilon == 50.0
+def test_masks_are_cloned():
+    masked = clone(FederatedPCA(3, mask=flower_pca.MaskedSums(threshold=0.6))).fit(SHARDS)
+    assert masked.result_.config["mask"].startswith("MaskedSums(threshold=0.6,")
 
 
 def test_an_interrupted_fit_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
@@ -389,6 +378,7 @@ def test_the_estimator_passes_backend_and_options_on(monkeypatch):
         return flower_pca.simulate(algorithm, tables, n_components=2)
 
     monkeypatch.setattr(federated, "simulate", run)
-    given = {"backend": Ray(), "checkpoint": "run.npz", "max_rounds": 7, "mask": True, "scale": "std"}
+    given = {"backend": Ray(), "checkpoint": "run.npz", "max_rounds": 7, "tol": 1e-3, "mask": True, "dp": BUDGET}
+    given |= {"scale": "std", "center": False, "missing": "mean", "init": np.eye(2, 3), "harmonize": "combat"}
     FederatedPCA(2, **given).fit(shards((30, 20), [3.0, 2.0, 1.0]))
     assert {name: asked[name] for name in given} == given

@@ -218,11 +218,15 @@ def test_a_covariate_with_missing_values_is_refused_by_its_name():
         simulate("krylov", tables, n_components=2, explain="age,sex", missing="local_mean")
 
 
-def test_a_node_lets_runs_use_the_covariates_that_its_rule_names():
-    strategy = PCAStrategy("krylov", n_components=2, explain="age,sex=F,sex=M", min_nodes=3)
+@pytest.mark.parametrize(
+    "asked",
+    [{"explain": "age,sex=F,sex=M"}, {"adjust": "age,sex=F,sex=M"}, {"harmonize": "combat", "keep": "age,sex=F,sex=M"}],
+    ids=str,
+)
+def test_a_node_lets_runs_use_the_covariates_that_its_rule_names(asked):
     grid = grid_of(people_of_sites(), covariates="age")
     with in_a_run(), pytest.raises(NotEnoughNodes, match="does not let a run use sex=F, sex=M as a covariate"):
-        strategy.fit(grid)
+        PCAStrategy("krylov", n_components=2, min_nodes=3, **asked).fit(grid)
 
 
 def test_a_rare_level_counts_as_other_at_a_node():

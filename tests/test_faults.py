@@ -77,16 +77,6 @@ def test_a_node_that_dies(name, when):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "when"), slow_if([(name, when) for name in EXACT for when in FEWER.get(name, (1, 2))], "faps")
-)
-def test_a_node_that_joins(name, when):
-    grid = grid_of(SHARDS, 4)
-    grid.on_push = lambda message: len(grid.nodes) == 4 and number(message) == when and grid.add()
-    assert is_pca_of(strategy(name).fit(grid), SHARDS)
-
-
-@pytest.mark.slow
 def test_nodes_that_die_and_join_in_turn():
     shards = unequal(8)
     grid = grid_of(shards, 5)
@@ -326,14 +316,6 @@ def test_nodes_that_come_while_the_server_waits(monkeypatch):
 
     monkeypatch.setattr(grid, "get_node_ids", look)
     assert is_pca_of(strategy("krylov", min_nodes=5).fit(grid), SHARDS)
-
-
-@pytest.mark.slow
-def test_too_few_nodes_left_end_the_run():
-    grid = grid_of(SHARDS)
-    at(grid, {1}, BAD_REPLIES["nan"][0])
-    with pytest.raises(NotEnoughNodes, match=r"needs 5 clients, but 4 are present, and the run has excluded 1"):
-        strategy("krylov", min_nodes=5, node_timeout=0.3).fit(grid)
 
 
 @pytest.mark.parametrize("when", [0, 1])

@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from builders import EPS, Array, evenly, framed, rotation, sine
+from builders import Array, evenly, framed, rotation, sine
 from cases import every
 
-from flower_pca import PCAResult, make, registry, simulate, to_sklearn
+from flower_pca import PCAResult, make, registry, simulate
 from flower_pca.algorithms.one_shot import UDA
 from flower_pca.analysis import likelihood
 from flower_pca.assembly import config, run
@@ -292,14 +292,6 @@ def test_a_result_of_other_components_has_no_figures_of_eigenvectors(name: str) 
     assert found["residuals"] is None
     assert found["sine_estimate"] is None
     assert "residual" not in result.table()
-
-
-@pytest.mark.parametrize("name", ["krylov", "uda", "covariance"])
-def test_scikit_learn_is_given_the_same_figures(name: str) -> None:
-    result = simulate(name, evenly(ROWS["falling"], 3), n_components=2)
-    there = to_sklearn(result)
-    for figure in ("explained_variance_", "explained_variance_ratio_", "singular_values_", "noise_variance_"):
-        np.testing.assert_allclose(getattr(there, figure), getattr(result, figure), rtol=8 * EPS)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -923,13 +923,14 @@ def test_an_app_of_ones_own_keeps_to_the_rules_in_a_node_config_unless_it_gives_
         assert Krylov(n_components=2, action="pca").fit(grid_with(**own)).n_samples_ == sum(map(len, SHARDS))
 
 
-def test_an_app_of_ones_own_names_a_misspelt_rule():
+def test_an_app_of_ones_own_names_a_misspelt_rule(lines):
     app = ClientApp()
     register(app, lambda context: SHARDS[int(context.node_config["partition-id"])])
     grid = FakeGrid(app, len(SHARDS))
     grid.nodes[grid.node(0)].node_config["min-row"] = 10_000
     result = Krylov(n_components=2, action="pca").fit(grid)
     assert list(result.left_out) == [0]
+    assert any("The node-config has min-row, which is not a rule. Did you mean min-rows?" in line for line in lines)
 
 
 def test_a_supernode_listens_to_its_own_machine_only_as_the_page_for_administrators_says():

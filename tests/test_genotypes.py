@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from builders import interrupt_after
+from builders import gone_on
 from fake_grid import grid_of
 from genotypes import populations, write_bed
 
@@ -188,10 +188,7 @@ def test_a_run_goes_on_after_its_variants_were_chosen(tmp_path):
     counts, names, _ = rare_and_lacking()
     sites = [Table(part, tuple(names)) for part in np.split(counts, [30, 55])]
     asked = {"scale": "genotype", "missing": "mean", "variants": LIMITS, "tol": 1e-10}
-
-    with pytest.raises(KeyboardInterrupt):
-        simulate("ssi", sites, checkpoint=tmp_path / "run.npz", on_round=interrupt_after(3), **asked)
-    again = simulate("ssi", sites, checkpoint=tmp_path / "run.npz", **asked)
+    again = gone_on(simulate, "ssi", sites, path=tmp_path / "run.npz", stop=[3], **asked)
     whole = simulate("ssi", sites, **asked)
     np.testing.assert_array_equal(again.components_, whole.components_)
     assert again.history.count == whole.history.count

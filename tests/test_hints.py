@@ -67,10 +67,6 @@ QUIET = {
     "digits, with columns that hardly vary": (np.array_split(load_digits().data, 3), {}),
     "unlike clients": (mixed(0).shards, {}),
     "a single column": ([ROWS[:, :1]], {"n_components": 1}),
-    "noise": (
-        three_parts(with_column(IDS)),
-        {"algorithm": "ssi(max_rounds=2)", "dp": "dp(epsilon=1.0, delta=1e-6, clip=10.0)"},
-    ),
 }
 
 

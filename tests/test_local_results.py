@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pytest
-from builders import StopError, deal, pooled, rows, sine
+from builders import StopError, deal, gone_on, pooled, rows, sine
 from fake_grid import FakeGrid, app_of, in_a_run
 from numpy.typing import NDArray
 
@@ -105,17 +105,14 @@ def test_the_default_of_center_is_the_algorithms():
 
 @pytest.mark.slow
 def test_own_results_survive_an_evaluation_and_a_resumed_run(tmp_path):
-    whole = simulate("keeper", SHARDS, n_components=2, reconstruction_error=True)
+    asked = {"n_components": 2, "reconstruction_error": True}
+    whole = simulate("keeper", SHARDS, **asked)
 
     def stop(session):
         if session.history[-1].stage == "keeping":
             raise StopError
 
-    with pytest.raises(StopError):
-        simulate(
-            "keeper", SHARDS, n_components=2, reconstruction_error=True, checkpoint=tmp_path / "run.ckpt", on_round=stop
-        )
-    resumed = simulate("keeper", SHARDS, n_components=2, reconstruction_error=True, checkpoint=tmp_path / "run.ckpt")
+    resumed = gone_on(simulate, "keeper", SHARDS, path=tmp_path / "run.ckpt", stop=stop, **asked)
     for i in range(3):
         np.testing.assert_array_equal(whole.local[i]["scores"], resumed.local[i]["scores"])
     assert resumed.mse_ == whole.mse_

@@ -5,7 +5,7 @@ The references pool the rows: numpy's nanmean and LAPACK, or scikit-learn's impu
 
 import numpy as np
 import pytest
-from builders import StopError, imputed, mixed, pooled, sine, stop_after
+from builders import gone_on, imputed, mixed, pooled, sine
 from cases import every
 from fake_grid import FakeGrid, app_of, in_a_run
 from scipy import sparse
@@ -156,13 +156,10 @@ def test_a_result_transforms_rows_with_gaps_and_keeps_how_in_its_file(tmp_path):
 
 
 def test_a_resumed_run_is_the_same_to_the_bit(tmp_path):
-    shards, path = mixed_with_gaps(0), tmp_path / "run.ckpt"
+    shards = mixed_with_gaps(0)
     whole = simulate("krylov", shards, n_components=3, **MEAN)
     assert len(whole.history) > 3
-
-    with pytest.raises(StopError):
-        simulate("krylov", shards, n_components=3, checkpoint=path, on_round=stop_after(2), **MEAN)
-    resumed = simulate("krylov", shards, n_components=3, checkpoint=path, **MEAN)
+    resumed = gone_on(simulate, "krylov", shards, path=tmp_path / "run.ckpt", stop=[2], n_components=3, **MEAN)
     assert resumed.components_.tobytes() == whole.components_.tobytes()
 
 

@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from builders import StopError, stop_at_step
+from builders import gone_on, stop_at_step
 
 from flower_pca import STMiss, TrackingResult, track
 from flower_pca.core.kinds import Kind
@@ -180,11 +180,9 @@ def test_what_stands_still_has_no_variance_however_far_from_zero():
 
 @pytest.mark.slow
 def test_a_run_that_goes_on_knows_columns_and_directions(tmp_path):
-    clients, path = changing_sites(one_direction_lost), tmp_path / "run.npz"
-    whole = track(MONITORED, clients, n_components=R)
-    with pytest.raises(StopError):
-        track(MONITORED, clients, n_components=R, checkpoint=path, on_round=stop_at_step(AT))
-    resumed = track(MONITORED, clients, n_components=R, checkpoint=path)
+    given = (MONITORED, changing_sites(one_direction_lost))
+    whole = track(*given, n_components=R)
+    resumed = gone_on(track, *given, path=tmp_path / "run.npz", stop=stop_at_step(AT), n_components=R)
     assert resumed.causes_ == whole.causes_ != {}
     assert resumed.levels_ == whole.levels_
 

@@ -1,7 +1,6 @@
 """Test names of columns and sites from data frames and files to the result, in any order of columns."""
 
 import dataclasses
-import unicodedata
 
 import numpy as np
 import pytest
@@ -10,7 +9,6 @@ from cases import every, paired
 from scipy import sparse
 
 from flower_pca import PCAResult, Stream, TrackingResult, from_frame, registry, report, simulate, track
-from flower_pca.base import labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.core.algorithm import Iterative
 from flower_pca.data import partition, sources
@@ -142,16 +140,6 @@ def test_a_gap_in_a_column_that_is_left_out_is_none():
         np.testing.assert_allclose(result.explained_variance_, pooled_by_name(("size", "age"))[0], rtol=1e-12)
 
 
-def test_the_columns_of_a_run_are_picked_by_name():
-    one_more = named_rows(np.hstack([X[50:], X[50:, :1]]), range(5), (*NAMES, "dose"))
-    is_pooled_by_name(simulate("krylov", [*named_shards()[:2], one_more], n_components=2, columns=NAMES), NAMES)
-
-
-def test_sites_have_names():
-    result = simulate("krylov", dict(zip(("north", "east", "west"), named_shards(), strict=True)), n_components=2)
-    assert result.site_names == {0: "north", 1: "east", 2: "west"}
-
-
 def test_a_checkpoint_is_of_these_columns(tmp_path):
     path = tmp_path / "run"
     ask = {"n_components": 2, "columns": NAMES, "checkpoint": path}
@@ -209,16 +197,6 @@ def test_a_frame_of_one_kind_is_taken_whole_and_others_column_by_column(monkeypa
     assert list(Table.of(mixed).words) == ["ward"]
     texts = pd.DataFrame({"age": ["old", "young"], "ward": ["north", "south"]})
     assert list(Table.of(texts).words) == ["age", "ward"]
-
-
-@pytest.mark.parametrize(
-    "name", ["age", "Ölstand", " age", "age\n", "blood  pressure", "a\x1b[2J", "e\u0301", "", "\ta"]
-)
-def test_a_clean_name_is_not_changed_and_any_other_is_brought_into_one_form(name):
-    line = " ".join(unicodedata.normalize("NFC", name).split())
-    printable = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
-    assert labels.clean_name(name) == printable
-    assert labels.clean_name(printable) == printable
 
 
 def test_transform_says_so_where_it_goes_by_position():

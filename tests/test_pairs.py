@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
-from builders import Array, StopError, sine, stop_after
+from builders import Array, StopError, gone_on, sine, stop_after
 from cases import every, slow_if
 
 from flower_pca import ConfigError, PersonalResult, make, registry, simulate, track
@@ -397,9 +397,7 @@ def follow(name: str, folder: Any, *, checkpoint: bool = False, away: int = 0, *
         return track(made, streams, batch=20, n_components=K, **asked)
 
     path = folder / f"{len(list(folder.iterdir()))}.npz"
-    with pytest.raises(StopError):
-        track(made, streams, batch=20, n_components=K, checkpoint=path, on_round=stop_after(3), **asked)
-    return track(made, streams, batch=20, n_components=K, checkpoint=path, **asked)
+    return gone_on(track, made, streams, path=path, stop=[3], batch=20, n_components=K, **asked)
 
 
 @pytest.mark.slow

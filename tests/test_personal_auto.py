@@ -9,24 +9,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import Array, StopError, sine, stop_after
+from builders import Array, gone_on, sine
 from cases import every
-from fake_grid import FakeGrid, app_of, in_a_run
 from results import own_counts
 from scipy import sparse
-from test_personal_numbers import SHARDS, SHARED, TRUE, D, unequal_problem
+from test_personal_numbers import SHARDS, SHARED, TRUE, D, found_by_nodes, unequal_problem
 from test_personal_span import shards_of_all_ranks as degenerate
 
 from benchmarks import own_numbers
 from flower_pca import ExactPerPCA, PCAResult, PersonalResult, ProtocolError, registry, simulate
 from flower_pca.algorithms.personal import held_out
-from flower_pca.clients.storage.folders import local_file
 from flower_pca.rows import fixed, folds
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.measured import Measured
 from flower_pca.rows.statistics import Statistics
-from flower_pca.strategies import PCAStrategy
 
 AUTO = "exact_per_pca(local_components='auto')"
 SAID = "Local components: chosen by each client from held-out parts of its rows"
@@ -256,11 +253,7 @@ def test_columns_that_are_asked_for_by_name_are_those_held_out() -> None:
 
 @pytest.mark.slow
 def test_a_run_goes_on_from_its_checkpoint_with_the_numbers_it_had(tmp_path: Path) -> None:
-    path = tmp_path / "run.npz"
-
-    with pytest.raises(StopError):
-        run_chosen(checkpoint=path, on_round=stop_after(6))
-    resumed, whole = run_chosen(checkpoint=path), run_chosen()
+    resumed, whole = gone_on(run_chosen, path=tmp_path / "run.npz", stop=[6]), run_chosen()
     np.testing.assert_array_equal(resumed.components_, whole.components_)
     assert (resumed.decisions, own_counts(resumed)) == (whole.decisions, own_counts(whole))
 
@@ -287,18 +280,10 @@ def test_the_log_has_the_chosen_numbers(caplog: pytest.LogCaptureFixture) -> Non
 def test_under_flower_nodes_choose_the_same_and_tell_it_only_if_they_agree(
     agrees: bool, algorithm: str, tmp_path: Path
 ) -> None:
-    reference = run_chosen(algorithm)
-    with in_a_run():
-        grid = FakeGrid(app_of(SHARDS, output_dir=tmp_path, share_local=agrees), 6)
-        result = PCAStrategy(algorithm=algorithm, n_components=2, seed=7, center=False).fit(grid)
-    np.testing.assert_array_equal(result.components_, reference.components_)
+    result = found_by_nodes(algorithm, run_chosen(algorithm), tmp_path, share_local=agrees)
     assert isinstance(result, PersonalResult)
     assert result.decisions[-1] == (CHOSEN if agrees else UNTOLD)
     assert result.local_components == (3 if agrees else 10)
-    for i, r in enumerate(TRUE):
-        with np.load(local_file(tmp_path, i)) as file:
-            assert file["components"].shape == (r, D)
-            np.testing.assert_array_equal(file["components"], reference.local_components_of(i))
 
 
 @pytest.mark.slow

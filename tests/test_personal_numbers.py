@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import Array, StopError, sine, stop_after
-from fake_grid import FakeGrid, app_of, in_a_run
+from builders import Array, gone_on, sine
+from fake_grid import grid_of, in_a_run
 from results import own_counts
 
 from flower_pca import ExactPerPCA, PCAResult, PersonalResult, Ray, make, simulate
@@ -98,17 +98,22 @@ def test_equal_numbers_are_the_run_of_one_number() -> None:
     np.testing.assert_array_equal(a.local_components_of(4), b.local_components_of(4))
 
 
-@pytest.mark.slow
-def test_under_flower_a_node_finds_its_number_by_partition_id(tmp_path: Path) -> None:
-    reference = run_unequal(MAPPED)
+def found_by_nodes(algorithm: str, reference: PersonalResult, folder: Path, **rules: Any) -> PCAResult:
+    """The result over Flower, with the bits of the reference, at the nodes too."""
     with in_a_run():
-        grid = FakeGrid(app_of(SHARDS, output_dir=tmp_path, share_local=True), 6)
-        result = PCAStrategy(algorithm=MAPPED, n_components=2, seed=7, center=False).fit(grid)
+        grid = grid_of(SHARDS, output_dir=folder, **rules)
+        result = PCAStrategy(algorithm=algorithm, n_components=2, seed=7, center=False).fit(grid)
     np.testing.assert_array_equal(result.components_, reference.components_)
     for i, r in enumerate(TRUE):
-        with np.load(local_file(tmp_path, i)) as file:
+        with np.load(local_file(folder, i)) as file:
             assert file["components"].shape == (r, D)
             np.testing.assert_array_equal(file["components"], reference.local_components_of(i))
+    return result
+
+
+@pytest.mark.slow
+def test_under_flower_a_node_finds_its_number_by_partition_id(tmp_path: Path) -> None:
+    found_by_nodes(MAPPED, run_unequal(MAPPED), tmp_path, share_local=True)
 
 
 def test_collected_own_components_are_filled_up_with_zeros() -> None:
@@ -121,11 +126,7 @@ def test_collected_own_components_are_filled_up_with_zeros() -> None:
 
 @pytest.mark.slow
 def test_a_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
-    path = tmp_path / "run.npz"
-
-    with pytest.raises(StopError):
-        run_unequal(MAPPED, checkpoint=path, on_round=stop_after(6))
-    resumed, whole = run_unequal(MAPPED, checkpoint=path), run_unequal(MAPPED)
+    resumed, whole = gone_on(run_unequal, MAPPED, path=tmp_path / "run.npz", stop=[6]), run_unequal(MAPPED)
     np.testing.assert_array_equal(resumed.components_, whole.components_)
     assert own_counts(resumed) == list(TRUE)
 

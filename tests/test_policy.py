@@ -9,7 +9,6 @@ from fake_grid import FakeGrid, context, grid_of, is_pca_of
 
 from flower_pca import strategies, wire
 from flower_pca.base import files
-from flower_pca.base.errors import NotEnoughNodes
 from flower_pca.clients import PCAClient, client_app
 from flower_pca.core.stage import Broadcast
 from flower_pca.rows.frame import Frame
@@ -87,11 +86,6 @@ def test_a_name_of_the_masks_is_nothing_in_a_message_without_them():
     node = PCAClient(SHARDS[0])
     words = ask_client(node, "ssi", {"Z": I[:, :2], "mask.x": np.ones(3)})
     assert "A message for ssi has the array mask.x, but should have only Z" in words
-
-
-def test_too_many_refusals_end_the_run():
-    with pytest.raises(NotEnoughNodes, match="masked-only is set"):
-        strategies.Krylov(n_components=2).fit(grid_of(SHARDS, masked_only=True))
 
 
 COLUMNS = [  # a message and how many columns of ten numbers its answer has

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from builders import pooled, rotation, shards
+from builders import gone_on, pooled, rotation, shards
 from cases import every
-from fake_grid import arrays_in, config_of, grid_of
+from fake_grid import FakeGrid, arrays_in, config_of, grid_of
 from hypothesis import given
 from hypothesis import strategies as st
 from results import assert_same_bits
@@ -161,14 +161,9 @@ def test_a_grid_and_a_run_in_process_take_the_same_bits_for_each_message(algorit
 
 
 def test_a_resumed_run_takes_the_same_bits_for_each_message(tmp_path):
-    def stop(run):
-        if run.history.count == 3:
-            raise InterruptedError
-
-    with pytest.raises(InterruptedError):
-        simulate("krylov", ROWS, n_components=3, wire="auto", checkpoint=tmp_path / "run", on_round=stop)
-    resumed = simulate("krylov", ROWS, n_components=3, wire="auto", checkpoint=tmp_path / "run")
-    assert_same_bits(resumed, simulate("krylov", ROWS, n_components=3, wire="auto"))
+    asked = {"n_components": 3, "wire": "auto"}
+    resumed = gone_on(simulate, "krylov", ROWS, path=tmp_path / "run", stop=[3], **asked)
+    assert_same_bits(resumed, simulate("krylov", ROWS, **asked))
 
 
 @pytest.mark.slow
@@ -177,8 +172,6 @@ def test_nodes_that_answer_from_fixed_statistics_and_count_their_columns_serve_i
     app = client_app(
         lambda context: ROWS[context.node_config["partition-id"]], max_columns=59, memory_dir=tmp_path, allow=["ssi"]
     )
-    from fake_grid import FakeGrid
-
     found = PCAStrategy("ssi(tol=1e-3, max_rounds=5)", n_components=3, wire="auto").fit(FakeGrid(app, 3))
     assert not any(record.failures for record in found.history)
     assert found.answers == "fixed"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from builders import loss, three_lead
 from cases import every, paired
-from fake_grid import FakeGrid, examples_of, grid_of, in_a_run
+from fake_grid import FakeGrid, examples_of, grid_of, in_a_run, listen_to
 from scipy import sparse
 
 from flower_pca import DP, NotEnoughNodes, Outcome, PCAResult, clients, simulate, strategies
@@ -137,15 +137,9 @@ def test_nodes_add_their_own_noise(name):
 
 
 def test_a_node_never_tells_its_number_of_rows():
-    told = []
-
-    def listen(message, reply):
-        told.append(examples_of(reply))
-        return reply
-
     with in_a_run():
         grid = grid_of(SHARDS)
-        grid.tamper = listen
+        told = listen_to(grid, examples_of)
         PCAStrategy("ssi(max_rounds=2)", n_components=2, dp=SPEC).fit(grid)
     assert told == [1] * 12
 

@@ -20,7 +20,6 @@ from pages import text
 from flower_pca.base.errors import ConfigError
 from flower_pca.clients.policy.profiles import SETS
 from flower_pca.clients.policy.rules import Rules
-from flower_pca.dp.gaussian import epsilon_of
 from flower_pca.masking import coverage
 
 TESTS = Path(__file__).parent
@@ -96,10 +95,3 @@ def test_a_profile_sets_what_the_page_says():
 def test_with_a_budget_a_node_takes_no_rule_by_which_rows_decide(rule, tmp_path):
     with pytest.raises(ConfigError, match="max_epsilon"):
         Node(0, np.eye(5), memory_dir=tmp_path, max_epsilon=1.0, max_delta=1e-6, **rule)
-
-
-def test_noise_protects_a_person_of_several_rows_less():
-    """A person with k rows moves an answer k times as far."""
-    for mu in (0.1, 0.3, 1.0):
-        for rows in (2, 5, 20):
-            assert epsilon_of(rows * mu, 1e-6) > rows * epsilon_of(mu, 1e-6)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from builders import StopError, stop_after
+from builders import gone_on
 from cases import paired
 from fake_grid import grid_of, in_a_run
 from spoilt import ROWS, SMALL, Array, own, pose, rel
@@ -157,11 +157,8 @@ def test_a_sampled_run_is_resumed_to_the_bit(tmp_path: Any) -> None:
     """With the answers that the server holds, and with what the clients keep."""
     stop = 60
     whole = small(fraction=0.5, reconstruction_error=True)
-    run = functools.partial(small.__wrapped__, fraction=0.5, reconstruction_error=True, checkpoint=tmp_path / "run")
-
-    with pytest.raises(StopError):
-        run(on_round=stop_after(stop))
-    resumed = run()
+    asked = {"fraction": 0.5, "reconstruction_error": True}
+    resumed = gone_on(small.__wrapped__, path=tmp_path / "run", stop=[stop], **asked)
     np.testing.assert_array_equal(resumed.components_, whole.components_)
     for name in ("V", "L", "S"):
         np.testing.assert_array_equal(own(resumed, name), own(whole, name))

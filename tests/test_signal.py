@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
-from builders import Array
+from builders import Array, gone_on
 from fake_grid import grid_of, in_a_run
 
 from flower_pca import DataError, PCAResult, cli, simulate, strategies
@@ -168,17 +168,9 @@ def test_a_client_may_be_missing(number: int) -> None:
 
 @pytest.mark.slow
 def test_a_run_goes_on_from_a_checkpoint(tmp_path: Any) -> None:
-    whole, file = simulate("krylov", sites_with_signal(), n_components="signal"), tmp_path / "run.npz"
-    stopped = []
-
-    def stop(run: Any) -> None:
-        stopped.append(run)
-        if len(stopped) == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        simulate("krylov", sites_with_signal(), n_components="signal", checkpoint=file, on_round=stop)
-    found = simulate("krylov", sites_with_signal(), n_components="signal", checkpoint=file)
+    given = ("krylov", sites_with_signal())
+    whole = simulate(*given, n_components="signal")
+    found = gone_on(simulate, *given, path=tmp_path / "run.npz", stop=[2], n_components="signal")
     np.testing.assert_array_equal(found.components_, whole.components_)
     np.testing.assert_array_equal(found.noise_thresholds_, whole.noise_thresholds_)
 
@@ -266,17 +258,9 @@ def test_many_columns_under_masks_and_without_a_client_once(asked: dict[str, Any
 @pytest.mark.slow
 def test_a_run_by_products_goes_on_from_a_checkpoint(tmp_path: Any) -> None:
     """From the midst of the products."""
-    shards, file, left = more_columns_than_tables(2, 1), tmp_path / "run.npz", [3]
-    whole = simulate("krylov", shards, n_components="signal")
-
-    def stop(run: Any) -> None:
-        left[0] -= 1
-        if not left[0]:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        simulate("krylov", shards, n_components="signal", checkpoint=file, on_round=stop)
-    found = simulate("krylov", shards, n_components="signal", checkpoint=file)
+    given = ("krylov", more_columns_than_tables(2, 1))
+    whole = simulate(*given, n_components="signal")
+    found = gone_on(simulate, *given, path=tmp_path / "run.npz", stop=[3], n_components="signal")
     np.testing.assert_array_equal(found.noise_thresholds_, whole.noise_thresholds_)
     np.testing.assert_array_equal(found.components_, whole.components_)
 

@@ -113,14 +113,14 @@ def test_stopping_parameters_reach_the_algorithm() -> None:
     assert simulate("ssi(tol=0.9)", shards, n_components=3).rounds <= 1
 
 
-def stopped_after(path: Path, shards: Any, stop: int = 3, **options: Any) -> None:
+def stopped_after_three(path: Path, shards: Any) -> None:
     with pytest.raises(StopError):
-        simulate("ssi", shards, n_components=2, checkpoint=path, on_round=stop_after(stop), **options)
+        simulate("ssi", shards, n_components=2, checkpoint=path, on_round=stop_after(3))
 
 
 def test_checkpoint_is_left_behind_and_removed(tmp_path: Path) -> None:
     shards, path = deal(GOOD, (10, 6, 4)), tmp_path / "run.npz"
-    stopped_after(path, shards)
+    stopped_after_three(path, shards)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["run.npz", "run.npz.newest"]
     seen: list[int] = []
     resumed = simulate(
@@ -141,13 +141,14 @@ CHANGES: dict[str, dict[str, Any]] = {
     "algorithm": {"algorithm": "krylov"},
     "evaluate": {"reconstruction_error": True},
     "fraction": {"fraction": 0.5},
+    "max_share": {"max_share": 0.6},
 }
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_checkpoint_of_other_arguments_is_refused(change: str, tmp_path: Path) -> None:
     shards, path = deal(GOOD, (10, 6, 4)), tmp_path / "run.npz"
-    stopped_after(path, shards)
+    stopped_after_three(path, shards)
     kept = path.read_bytes()
     with pytest.raises(ConfigError, match=r"The checkpoint belongs to another run, with .*=.*Repeat that"):
         simulate(**{"algorithm": "ssi", "shards": shards, "n_components": 2, "checkpoint": path, **CHANGES[change]})

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from builders import share_between_sites
 
 from flower_pca import PCAResult, simulate
 from flower_pca.stages import opening
@@ -28,14 +29,6 @@ def scanners(seed, *, sizes=SIZES, columns=COLUMNS, offsets=(0.0, 2.5, -1.0), ga
     return shards
 
 
-def anova(scores):
-    """Eta squared of the scores of each component by site, from the pooled scores."""
-    pooled = np.vstack(scores)
-    mean = pooled.mean(axis=0)
-    between = sum(len(own) * (own.mean(axis=0) - mean) ** 2 for own in scores)
-    return between / ((pooled - mean) ** 2).sum(axis=0)
-
-
 @pytest.mark.parametrize("algorithm", ["krylov", "covariance", "ssi", "local_power", "uda", "auto"])
 @pytest.mark.parametrize(
     "settings",
@@ -55,7 +48,7 @@ def test_the_share_is_that_of_an_analysis_of_variance_of_the_pooled_scores(algor
     result = simulate(algorithm, shards, n_components=3, **settings)
     if settings.get("missing") == "local_mean":
         shards = [np.where(np.isnan(rows), np.nanmean(rows, axis=0), rows) for rows in shards]
-    expected = anova([result.transform(rows) for rows in shards])
+    expected = share_between_sites([result.transform(rows) for rows in shards])
     np.testing.assert_allclose(result.site_share_, expected, atol=1e-12)
     assert result.sites_ == 3
 
@@ -64,7 +57,9 @@ def test_the_share_is_known_after_a_run_that_stopped_early():
     shards = scanners(2)
     result = simulate("ssi(max_rounds=1)", shards, n_components=2)
     assert not result.status.ok
-    np.testing.assert_allclose(result.site_share_, anova([result.transform(rows) for rows in shards]), atol=1e-12)
+    np.testing.assert_allclose(
+        result.site_share_, share_between_sites([result.transform(rows) for rows in shards]), atol=1e-12
+    )
 
 
 @pytest.mark.parametrize(
@@ -109,7 +104,9 @@ def test_the_shares_of_a_site_that_left_are_those_of_the_others():
     shards = scanners(5)
     result = simulate("krylov", shards, n_components=2, fraction=lambda message: [0, 1, 2] if message < 2 else [0, 1])
     assert result.n_samples_ == sum(SIZES[:2])
-    np.testing.assert_allclose(result.site_share_, anova([result.transform(rows) for rows in shards[:2]]), atol=1e-12)
+    np.testing.assert_allclose(
+        result.site_share_, share_between_sites([result.transform(rows) for rows in shards[:2]]), atol=1e-12
+    )
 
 
 def test_the_server_keeps_nothing_of_very_many_sites(monkeypatch):
@@ -145,7 +142,7 @@ def hinted(shards, k):
     pooled = np.vstack(shards)
     n = len(pooled)
     components = np.linalg.svd(pooled - pooled.mean(axis=0), full_matrices=False)[2][:k]
-    share = anova([rows @ components.T for rows in shards])
+    share = share_between_sites([rows @ components.T for rows in shards])
     return exceeds_chance(share, len(shards), n).any()
 
 

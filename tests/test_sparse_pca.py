@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from builders import deal
 from cases import every
-from fake_grid import grid_of
 
-from flower_pca import PCAResult, clients, simulate, strategies
+from flower_pca import PCAResult, simulate
 from flower_pca.analysis.monitor import Monitor
 from flower_pca.results.projection import Projection
 
@@ -134,12 +133,3 @@ def test_components_of_a_run_that_ends_early_are_of_length_one(rounds):
     np.testing.assert_allclose(np.linalg.norm(found.components_, axis=1), 1.0, rtol=1e-12)
     left_out = found.total_variance_ - found.explained_variance_.sum()
     assert found.left_out_variance_ == pytest.approx(left_out, rel=1e-9)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("lines")
-def test_over_flower_it_is_the_same():
-    apps = strategies.SparsePCA(n_components=3, cardinality=SIZES, tol=1e-13)
-    over = apps.fit(grid_of(SHARDS))
-    np.testing.assert_allclose(over.components_, FOUND.components_, rtol=0.0, atol=1e-12)
-    assert issubclass(clients.SparsePCAClient, clients.PCAClient)

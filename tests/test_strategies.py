@@ -262,16 +262,6 @@ def test_start_ends_on_convergence(name):
     assert all(config_of(m)["batch"] == 3 for m in grid.sent if m.metadata.message_type == "evaluate")
 
 
-def test_train_config_goes_with_training_and_evaluate_config_with_evaluation():
-    grid = grid_of(SHARDS)
-    configs = {"train_config": ConfigRecord({"who": "train"}), "evaluate_config": ConfigRecord({"who": "evaluate"})}
-    strategies.Krylov(n_components=2, reconstruction_error=True).start(grid, **configs)
-    assert {(m.metadata.message_type, config_of(m)["who"]) for m in grid.sent} == {
-        ("train", "train"),
-        ("evaluate", "evaluate"),
-    }
-
-
 @pytest.mark.slow
 def test_evaluate_fn_gets_components_with_the_signs_of_the_result():
     seen = []

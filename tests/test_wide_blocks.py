@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from builders import interrupt_after, pooled, turned_shards
+from builders import gone_on, pooled, turned_shards
 from cases import every
 from fake_grid import FakeGrid, app_of, grid_of
 from results import assert_close, assert_same_bits
 
 from flower_pca import AirChannel, assembly, simulate
-from flower_pca.core.drive import OnRound, drive
+from flower_pca.core.drive import drive
 from flower_pca.simulation.in_process import Shards
 from flower_pca.simulation.sites import clients_of
 from flower_pca.strategies import PCAStrategy
@@ -109,14 +109,5 @@ def test_noise_and_a_channel_keep_blocks_narrow():
 @pytest.mark.slow
 @pytest.mark.parametrize("messages", [1, 2])
 def test_a_run_goes_on_from_a_checkpoint_with_the_same_blocks(messages, tmp_path):
-    config, path = assembly.config(WIDE, n_components=3), tmp_path / "run.ckpt"
-
-    with pytest.raises(KeyboardInterrupt):
-        drive(
-            assembly.run(config),
-            Shards(clients_of(LONG, missing=False)),
-            checkpoint=path,
-            watchers=[OnRound(interrupt_after(messages))],
-        )
-    found = drive(assembly.run(config), Shards(clients_of(LONG, missing=False)), checkpoint=path)
+    found = gone_on(simulate, WIDE, LONG, path=tmp_path / "run.ckpt", stop=[messages], n_components=3)
     assert_same_bits(found, simulate(WIDE, LONG, n_components=3))

@@ -75,3 +75,11 @@ def test_the_accountant_of_flowers_dp_extra_is_an_upper_bound(mu, messages):
     loose, tight = (kind().compose(event, messages).get_epsilon(1e-6) for kind in (rdp.RdpAccountant, PLDAccountant))
     assert ours <= loose <= 1.1 * ours
     assert ours <= tight <= ours + 1e-6
+
+
+@pytest.mark.parametrize("delta", [1e-5, 1e-6, 1e-9])
+@pytest.mark.parametrize("factor", [np.sqrt(2.0), 2.0, 5.0, 20.0], ids="{:.3g}".format)
+def test_a_change_that_is_so_many_times_as_large_costs_more_than_so_many_times_the_epsilon(factor, delta):
+    """As that by a person who has so many rows."""
+    for mu in np.geomspace(1e-2, 20.0, 15):
+        assert gaussian.epsilon_of(factor * mu, delta) > factor * gaussian.epsilon_of(mu, delta) > 0.0

@@ -1,6 +1,5 @@
 """Test a run with missing, lost, new or too few clients, and when it returns to the opening."""
 
-import numpy as np
 import pytest
 from builders import deal, falling
 from by_hand import SHARDS, X, assert_pca_of, drive, local_clients, rows_without, session, step, without_answer
@@ -145,13 +144,6 @@ def test_fewer_clients_than_min_clients_end_the_run(stage):
     assert_pca_of(drive(run, nodes), X)
 
 
-def test_clients_that_were_turned_away_do_not_count_as_present():
-    run, nodes = session(EXACT, min_nodes=4), local_clients(SHARDS)
-    step(run, nodes, change=without_answer(1, lasting=True))
-    with pytest.raises(NotEnoughNodes, match=r"needs 4 clients, but 3 are present, and the run has excluded 1"):
-        run.pending(range(4))
-
-
 @pytest.mark.slow
 def test_where_only_those_are_left_that_failed_the_opening_it_is_held_again():
     run, nodes = session("ssi(max_rounds=12)", fraction=0.5), local_clients(SHARDS)
@@ -161,16 +153,3 @@ def test_where_only_those_are_left_that_failed_the_opening_it_is_held_again():
     again = step(run, nodes, present=[1, 2, 3])
     assert (again.stage, again.to) == ("opening", (1, 2, 3))
     assert drive(run, nodes, present=[1, 2, 3]).n_samples_ == len(rows_without(0))
-
-
-def test_a_fraction_samples_anew_in_every_round_and_opens_with_all():
-    run, nodes = session("ssi(max_rounds=12)", fraction=0.5), local_clients(SHARDS)
-    asked = {}
-    while (message := step(run, nodes)) is not None:
-        asked.setdefault(message.stage, []).append(message.to)
-    assert asked["opening"] == [(0, 1, 2, 3)]
-    assert all(len(to) == 2 for to in asked["ssi"])
-    assert len(set(asked["ssi"])) > 1
-    again = session("ssi(max_rounds=12)", fraction=0.5)
-    drive(again, nodes)
-    np.testing.assert_array_equal(again.result().components_, run.result().components_)

@@ -137,6 +137,9 @@ HEADS = {
     "far away": ("9000,800,9100", NUMBERS.integers(0, 50, (9, 3))),
     "far away, above smooth lines": ("9000.5,9100.5", np.sort(NUMBERS.random((60, 2)), axis=1)),
     "with an index": (",0.5,0.7,0.75,1.5,2.25", np.c_[np.arange(40), NUMBERS.random((40, 5)).round(3) * 3]),
+    "years": ("2001,2002,2003,2004", NUMBERS.standard_normal((60, 4))),
+    "places from 0 on": ("0,1,2,3", NUMBERS.standard_normal((60, 4))),
+    "places from 1 on": ("1,2,3,4", NUMBERS.standard_normal((60, 4))),
 }
 
 

@@ -747,12 +747,29 @@ def test_a_bad_file_ends_in_one_sentence_that_names_it(bad, tmp_path):
     assert len(said) < 600
 
 
-WHOLE = {".xlsx": "excel", ".sav": "spss", ".dta": "stata", ".xpt": "sas", ".npz": "npz"}
+def write_sparse(path, rows):
+    sp.save_npz(path, sp.csr_array(rows))
 
 
-@pytest.mark.parametrize(("end", "reader"), WHOLE.items())
-def test_files_that_can_only_be_read_whole_are_refused_beyond_the_memory_that_is_allowed(end, reader, tmp_path):
-    WRITERS[end](tmp_path / f"x{end}", rows_of_site(0))
+def write_svm(path, rows):
+    pytest.importorskip("sklearn.datasets").dump_svmlight_file(rows, np.ones(len(rows)), str(path))
+
+
+WHOLE = {
+    "excel": (".xlsx", write_xlsx),
+    "spss": (".sav", write_sav),
+    "stata": (".dta", write_dta),
+    "sas": (".xpt", write_xpt),
+    "npz": (".npz", write_npz),
+    "sparse": (".npz", write_sparse),
+    "svmlight": (".svm", write_svm),
+}
+
+
+@pytest.mark.parametrize("reader", WHOLE)
+def test_files_that_can_only_be_read_whole_are_refused_beyond_the_memory_that_is_allowed(reader, tmp_path):
+    end, write = WHOLE[reader]
+    write(tmp_path / f"x{end}", rows_of_site(0))
     with pytest.raises(DataError, match=r"can only be read whole\. Convert the file to parquet.*max_gb="):
         sources.table(f"{reader}(path='{tmp_path}/x{end}', max_gb=1e-7)")
     assert sources.table(f"{reader}(path='{tmp_path}/x{end}', max_gb=1)").shape == (N, 4)
@@ -764,20 +781,6 @@ def test_a_lack_of_memory_is_one_sentence(tmp_path, capsys):
     said = capsys.readouterr().err.strip()
     assert "\n" not in said
     assert "There is not enough memory (Unable to allocate" in said
-
-
-def test_a_sparse_matrix_is_refused_beyond_the_memory_that_is_allowed(tmp_path):
-    sp.save_npz(tmp_path / "x.npz", sp.csr_array(rows_of_site(0)))
-    with pytest.raises(DataError, match=r"can only be read whole\..*max_gb="):
-        sources.table(f"sparse(path='{tmp_path}/x.npz', max_gb=1e-7)")
-    assert sources.table(f"{tmp_path}/x.npz").shape == (N, 4)
-
-
-def test_svmlight_text_is_refused_beyond_the_memory_that_is_allowed(tmp_path):
-    pytest.importorskip("sklearn.datasets").dump_svmlight_file(rows_of_site(0), np.ones(N), str(tmp_path / "x.svm"))
-    with pytest.raises(DataError, match=r"can only be read whole\..*max_gb="):
-        sources.table(f"svmlight(path='{tmp_path}/x.svm', max_gb=1e-7)")
-    assert sources.table(f"{tmp_path}/x.svm").shape == (N, 4)
 
 
 EXTRA = {

@@ -7,6 +7,7 @@ from fake_grid import arrays_in
 
 from flower_pca import MaskedSums, assembly, client_half, make
 from flower_pca.core.stage import Failure, Reply
+from flower_pca.masking import group, primitives
 from flower_pca.masking.dither import seeded_dither
 from flower_pca.masking.messages import SumConditions
 from flower_pca.rows.local import LocalData
@@ -30,6 +31,18 @@ def gone(*clients, at, back=None, of=5):
         return [i for i in range(of) if not (away and i in clients)]
 
     return present
+
+
+def parts_without(parts, *clients):
+    """The rows of all other clients."""
+    return [X for i, X in enumerate(parts) if i not in clients]
+
+
+def restored_secrets(monkeypatch):
+    """What a server puts together of shares from now on."""
+    found, restore = [], primitives.restore_secret
+    monkeypatch.setattr(group.primitives, "restore_secret", lambda shares: found.append(restore(shares)) or found[-1])
+    return found
 
 
 def step_of(message):

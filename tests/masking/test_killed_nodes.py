@@ -4,7 +4,7 @@ import pytest
 from builders import leading, three_lead, two_lead
 from cases import in_turn, paired
 from fake_grid import FakeGrid, arrays_in, grid_of, is_pca_of, kill_when
-from masked import step_of
+from masked import parts_without, step_of
 from stepwise import changing_problem, problem_batches
 
 from flower_pca import DP, Stream, make, simulate, strategies
@@ -15,17 +15,13 @@ FIVE = two_lead(5)
 WHEN = ["before", "after"]
 
 
-def rest(parts, *dead):
-    return [X for i, X in enumerate(parts) if i not in dead]
-
-
 @pytest.mark.parametrize(("step", "who", "when"), in_turn([(0, -1), (1, -1), (2, 2), (3, 2)], [(2,), (0, 3)], WHEN))
 def test_a_node_is_killed_at_each_step_of_a_sum(step, who, when):
     """In the set-up and in the third sum."""
     grid = grid_of(FIVE)
     kill_when(grid, [grid.node(i) for i in who], lambda message: step_of(message) == step, when=when)
     result = strategies.SSI(n_components=2, tol=1e-5, mask=True).fit(grid)
-    assert is_pca_of(result, rest(FIVE, *who), angle=1e-4)
+    assert is_pca_of(result, parts_without(FIVE, *who), angle=1e-4)
 
 
 @pytest.mark.parametrize("when", WHEN)
@@ -41,7 +37,7 @@ def test_in_sums_without_self_masks(when):
 
     grid.tamper = look
     result = strategies.SSI(n_components=2, tol=1e-6, mask="masks(self_masks=False)").fit(grid)
-    assert is_pca_of(result, rest(FIVE, 3), angle=1e-4)
+    assert is_pca_of(result, parts_without(FIVE, 3), angle=1e-4)
     assert len(result.history.of("mask.sum")) == (when == "before")
     if when == "after":
         assert all("mask.selves" not in names for names in told)
@@ -68,7 +64,7 @@ def test_in_the_closing_of_a_personalized_run(tmp_path):
     kill_when(grid, [grid.node(3)], lambda message: message.metadata.group_id == str(last))
     result = strategies.ExactPerPCA(**own, **settings).fit(grid)
     assert result.status.ok
-    assert result.n_samples_ == sum(map(len, rest(FIVE, 3)))
+    assert result.n_samples_ == sum(map(len, parts_without(FIVE, 3)))
 
 
 def test_a_killed_node_does_not_reduce_shared_noise():

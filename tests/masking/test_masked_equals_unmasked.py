@@ -53,6 +53,7 @@ CASES["ssi, in a ring"] = Case("ssi", masks="masks(neighbors=4)", **ring)
 CASES["krylov, in a ring, without self-masks"] = Case("krylov", masks="masks(neighbors=4, self_masks=False)", **ring)
 for name in ("krylov", "ssi"):
     CASES[f"{name}, to its end"] = Case(name, ends=True)
+CASES["ssi, with a bound above all entries"] = Case("ssi", masks="masks(bound=1e4)", ends=True)
 for i, (name, spec) in enumerate(SPECS.items()):
     few = {"max_rounds": 8, **({"start_rounds": 1} if "per_pca" in name else {})}
     n = (5, 2)[i % 2]

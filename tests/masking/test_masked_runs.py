@@ -6,11 +6,10 @@ import sys
 
 import numpy as np
 import pytest
-from builders import interrupt_after, leading, two_lead
+from builders import gone_on, interrupt_after, leading, two_lead
 from cases import every, in_turn, paired
-from fake_grid import examples_of, grid_of, is_pca_of
-from masked import gone, step_of
-from results import assert_close
+from fake_grid import examples_of, grid_of, is_pca_of, listen_to
+from masked import gone, parts_without, step_of
 
 from flower_pca import MaskedSums, NotEnoughNodes, simulate, strategies
 
@@ -32,9 +31,8 @@ def test_rounds_that_go_to_a_share_of_the_clients():
 def test_clients_that_drop_out_for_good_at_any_step(name, at, clients):
     result = simulate(name, FIVE, n_components=2, mask=True, fraction=gone(*clients, at=at))
     assert result.status.ok
-    rest = [X for i, X in enumerate(FIVE) if i not in clients]
     if result.n_samples_ != sum(map(len, FIVE)):  # Otherwise the run had everything it needed earlier.
-        assert is_pca_of(result, rest, angle=1e-4)
+        assert is_pca_of(result, parts_without(FIVE, *clients), angle=1e-4)
     else:
         assert is_pca_of(result, FIVE, angle=1e-4)
         assert at >= len(result.history) - 1
@@ -86,19 +84,11 @@ def test_with_two_clients_no_dropout_is_possible():
 
 @pytest.mark.slow
 def test_a_run_goes_on_from_a_checkpoint(tmp_path):
-    whole, path = simulate("ssi", FIVE, n_components=2, mask=True), tmp_path / "run.ckpt"
-    for stop in (3, 7, 12):
-        with pytest.raises(KeyboardInterrupt):
-            simulate("ssi", FIVE, n_components=2, mask=True, checkpoint=path, on_round=interrupt_after(stop))
-    resumed = simulate("ssi", FIVE, n_components=2, mask=True, checkpoint=path)
+    asked, path = {"n_components": 2, "mask": True}, tmp_path / "run.ckpt"
+    whole = simulate("ssi", FIVE, **asked)
+    resumed = gone_on(simulate, "ssi", FIVE, path=path, stop=[3, 7, 12], **asked)
     np.testing.assert_array_equal(resumed.components_, whole.components_)
     assert not path.exists()
-
-
-@pytest.mark.slow
-def test_a_bound_above_all_entries_changes_nothing():
-    plain, masked = (simulate("ssi", FIVE, n_components=2, mask=mask) for mask in (False, MaskedSums(bound=1e4)))
-    assert_close(masked, plain)
 
 
 @pytest.mark.slow
@@ -130,13 +120,8 @@ def test_an_unmasked_run_does_not_import_cryptography():
 @pytest.mark.slow
 @pytest.mark.usefixtures("lines")
 def test_over_flower_no_reply_tells_a_number_of_rows():
-    grid, told = grid_of(FIVE), []
-
-    def look(message, reply):
-        told.append(examples_of(reply))
-        return reply
-
-    grid.tamper = look
+    grid = grid_of(FIVE)
+    told = listen_to(grid, examples_of)
     strategies.SSI(n_components=2, mask=True).fit(grid)
     assert set(told) == {0}
 
@@ -163,7 +148,7 @@ def test_over_flower_a_value_beyond_the_bound_is_named_and_the_run_goes_on_witho
     parts = [X * (100.0 if i == 3 else 1.0) for i, X in enumerate(FIVE)]
     grid = grid_of(parts)
     result = strategies.SSI(n_components=2, center=False, mask=MaskedSums(bound=2e3)).fit(grid)
-    assert result.n_samples_ == sum(len(X) for i, X in enumerate(parts) if i != 3)
+    assert result.n_samples_ == sum(map(len, parts_without(parts, 3)))
     assert result.status.ok
     left_out = (
         f"node {grid.node(3)} (partition-id 3) was left out: This node cannot answer from its rows, and its own log"
@@ -223,4 +208,4 @@ def test_columns_that_differ_are_named_at_the_set_up():
     result = strategies.Krylov(n_components=2, mask=True).fit(grid)
     (reason,) = [r.failures[str(grid.node(2))] for r in result.history if r.failures]
     assert re.search(r"The columns of client \d+ do not fit: there are 7 instead of the 8 of the run\.", reason)
-    assert is_pca_of(result, [X for i, X in enumerate(parts) if i != 2])
+    assert is_pca_of(result, parts_without(parts, 2))

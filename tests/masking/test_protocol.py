@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytest
-from builders import leading, two_lead
+from builders import leading, sine, two_lead
 from cases import every
-from masked import Run
+from masked import Run, parts_without, restored_secrets
 from scipy.stats import chi2, hypergeom
 
 from flower_pca import client_half
 from flower_pca.base.errors import NotEnoughNodes, ProtocolError
-from flower_pca.base.linalg import norm2
 from flower_pca.core.stage import Failure, Reply
 from flower_pca.masking import fixed, messages, primitives
 from flower_pca.masking import group as server
@@ -17,10 +16,12 @@ from flower_pca.masking.client import SetupSecrets
 from flower_pca.settings.masks import MaskedSums
 
 FIVE = two_lead(5)
+SINGLE = MaskedSums(self_masks=False)
+EITHER = pytest.mark.parametrize("masks", [MaskedSums(), SINGLE], ids=["self-masks", "single masks"])
 
 
 def is_leading(components, parts, within=1e-5):
-    return norm2(components.T - leading(parts).T @ (leading(parts) @ components.T)) < within
+    return sine(components, leading(parts)) < within
 
 
 def upload(run, client, key, selves):
@@ -109,9 +110,7 @@ def test_nothing_but_sums_is_told_in_the_clear():
 
 
 def test_a_client_that_drops_at_sum_3_leaves_its_earlier_uploads_hidden(monkeypatch):
-    found = []
-    combine = primitives.restore_secret
-    monkeypatch.setattr(server.primitives, "restore_secret", lambda shares: found.append(combine(shares)) or found[-1])
+    found = restored_secrets(monkeypatch)
     run, victim, seen = Run(FIVE, "ssi(min_rounds=3)"), 4, []
     for number in (0, 1):
         run.until("upload", number)
@@ -147,8 +146,9 @@ def test_a_client_that_drops_at_sum_3_leaves_its_earlier_uploads_hidden(monkeypa
     assert int(late_message.arrays["mask.number"]) == 2
 
 
-def test_a_late_upload_of_a_dropped_client_is_discarded_and_never_unmasked():
-    run = Run(FIVE, "ssi(min_rounds=3)").until("upload", 2)
+@EITHER
+def test_a_late_upload_of_a_dropped_client_is_discarded_and_never_unmasked(masks):
+    run = Run(FIVE, "ssi(min_rounds=3)", masks=masks).until("upload", 2)
     message = run.message()
     replies = [run.answer(message, i) for i in message.to]
     late = replies.pop(2)
@@ -170,6 +170,7 @@ def test_a_late_upload_of_a_dropped_client_is_discarded_and_never_unmasked():
     record = run.session.advance([stale, *(run.answer(run.message(), i) for i in (0, 1, 3, 4))])
     assert record.answered == 4
     assert "but should have" in record.failures["2"]
+    assert is_leading(run.finish().components_, parts_without(FIVE, 2), within=1e-4)
 
 
 def messages_to(run, client, arrays):
@@ -274,12 +275,14 @@ def test_a_truncated_upload_is_left_out_and_named_and_its_sender_not_asked_again
     assert "mask.y in the answer of client 3 must be a real array of shape" in record.failures["3"]
     result = run.finish()
     assert run.session.roll.banned == {3}
-    assert is_leading(result.components_, [X for i, X in enumerate(FIVE) if i != 3])
+    assert is_leading(result.components_, parts_without(FIVE, 3))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["mask.selves", "mask.keys"])
-def test_flipped_shares_spoil_no_result(name):
+@pytest.mark.parametrize(
+    ("name", "masks"), [("mask.selves", MaskedSums()), ("mask.keys", MaskedSums()), ("mask.keys", SINGLE)]
+)
+def test_flipped_shares_spoil_no_result(name, masks):
     """The sum that they would have spoilt is noise, which shows; it is asked for again with new keys."""
 
     def flip(reply):
@@ -287,7 +290,7 @@ def test_flipped_shares_spoil_no_result(name):
         a[..., 0] ^= 1
         return Reply(reply.client, reply.number, {**reply.arrays, name: a})
 
-    run = Run(FIVE, "ssi").until("upload", 2)
+    run = Run(FIVE, "ssi", masks=masks).until("upload", 2)
     run.step(silent={4} if name == "mask.keys" else ())
     run.step(gone={4} if name == "mask.keys" else (), change=flip)
     assert run.due("keys", 0)
@@ -297,8 +300,9 @@ def test_flipped_shares_spoil_no_result(name):
 
 
 @pytest.mark.slow
-def test_a_client_that_lost_its_secrets_is_out_of_the_sum_and_comes_back_with_a_new_set_up():
-    run = Run(FIVE, "ssi(min_rounds=4)").until("upload", 2)
+@EITHER
+def test_a_client_that_lost_its_secrets_is_out_of_the_sum_and_comes_back_with_a_new_set_up(masks):
+    run = Run(FIVE, "ssi(min_rounds=4)", masks=masks).until("upload", 2)
     run.memories[3] = {}
     record = run.step()
     assert "Client 3 has lost its secrets for this masked sum, or" in record.failures["3"]
@@ -311,13 +315,15 @@ def test_a_client_that_lost_its_secrets_is_out_of_the_sum_and_comes_back_with_a_
     assert is_leading(result.components_, FIVE)
 
 
-@pytest.mark.parametrize("masks", [MaskedSums(threshold=0.7), MaskedSums(threshold=0.99)])
-def test_fewer_survivors_than_the_threshold_end_the_run(masks):
+@pytest.mark.parametrize(
+    ("masks", "silent", "needed"),
+    [(MaskedSums(threshold=0.7), {0, 1}, 4), (MaskedSums(threshold=0.99), {0}, 5), (SINGLE, {0, 1, 4}, 3)],
+)
+def test_fewer_survivors_than_the_threshold_end_the_run(masks, silent, needed):
     run = Run(FIVE, "ssi", masks=masks).until("upload", 1)
-    with pytest.raises(
-        NotEnoughNodes, match=r"Too few clients uploaded their part of a masked sum: [34], but at least [45] are needed"
-    ):
-        run.step(silent={0, 1} if masks.threshold == 0.7 else {0})
+    words = f"Too few clients uploaded their part of a masked sum: {5 - len(silent)}, but at least {needed} are needed"
+    with pytest.raises(NotEnoughNodes, match=words):
+        run.step(silent=silent)
 
 
 def test_rings_of_neighbors_are_regular_symmetric_and_whole():

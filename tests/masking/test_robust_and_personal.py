@@ -6,8 +6,8 @@ import functools
 
 import numpy as np
 import pytest
-from builders import interrupt_after, two_lead
-from fake_grid import arrays_in, grid_of, in_a_run
+from builders import gone_on, two_lead
+from fake_grid import arrays_in, grid_of, in_a_run, listen_to
 from masked import gone
 from results import assert_close_own
 from spoilt import ROWS, SMALL
@@ -27,8 +27,6 @@ SPECS = {
     "exact_per_pca": "exact_per_pca(local_components=2)",
     "per_pca": "per_pca(local_components=2, eta=0.02)",
 }
-RECOVERED = {"consensus_rpca": ("L", "S"), "dcf_pca": ("L", "S"), "exact_per_pca": ("components", "variances")}
-RECOVERED["per_pca"] = RECOVERED["exact_per_pca"]
 
 
 @pytest.mark.parametrize("name", ["consensus_rpca", "dcf_pca"])
@@ -162,18 +160,13 @@ def test_over_flower_it_is_the_same_and_nodes_write_their_own_results(name, tmp_
     settings |= {"max_rounds": 4}
     common = {"n_components": k, "mask": True, "reconstruction_error": True}
     with in_a_run():
-        grid, seen = grid_of(parts, output_dir=tmp_path), set()
-
-        def look(message, reply):
-            seen.update(arrays_in(reply))
-            return reply
-
-        grid.tamper = look
+        grid = grid_of(parts, output_dir=tmp_path)
+        seen = listen_to(grid, arrays_in)
         result = getattr(strategies, name)(**settings, **common).fit(grid)
     here = simulate(make(getattr(strategies, name).name, **settings), parts, **common)
     np.testing.assert_array_equal(result.components_, here.components_)
     assert result.mse_ == here.mse_
-    assert all(told.startswith("mask.") for told in seen)
+    assert all(told.startswith("mask.") for arrays in seen for told in arrays)
     assert result.local == {}
     assert sorted(here.local) == list(range(len(parts)))
     for i, own in here.local.items():
@@ -186,16 +179,12 @@ def test_over_flower_it_is_the_same_and_nodes_write_their_own_results(name, tmp_
 @pytest.mark.parametrize("name", ["faps", "triple_pca", *SPECS])
 def test_a_run_goes_on_from_a_checkpoint_to_the_last_bit(name, tmp_path):
     """It is killed when a message has been answered, but its sum is not known yet: the message is asked again."""
-    settings, path = {"n_components": 2, "mask": True}, tmp_path / "run.ckpt"
+    settings = {"n_components": 2, "mask": True}
     spec = make(name, max_rounds=4, **({"eta": 0.1} if name == "per_pca" else {}))
     whole = simulate(spec, LOW, **settings)
-
     stops = [r.number + 1 for r in whole.history if r.stage == name][1:3]
-    for stop in stops:
-        with pytest.raises(KeyboardInterrupt):
-            simulate(spec, LOW, **settings, checkpoint=path, on_round=interrupt_after(stop))
-    resumed = simulate(spec, LOW, **settings, checkpoint=path)
     assert len(stops) == 2
+    resumed = gone_on(simulate, spec, LOW, path=tmp_path / "run.ckpt", stop=stops, **settings)
     assert len(resumed.history) > len(whole.history)
     assert resumed.status == whole.status
     np.testing.assert_array_equal(resumed.components_, whole.components_)

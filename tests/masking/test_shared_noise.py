@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from builders import clipped, loss, three_lead
 from cases import paired
-from fake_grid import FakeGrid, app_of, arrays_in, examples_of, grid_of
+from fake_grid import FakeGrid, app_of, arrays_in, examples_of, grid_of, listen_to
 from masked import Run, gone
 from scipy.stats import chi2, kstest
 
@@ -329,13 +329,7 @@ def test_over_flower_with_the_nodes_own_bounds(method):
     """min_noise holds for the noise of the sum; set-ups and unmaskings ask for none and are answered."""
     parts = three_lead(5, n=20_000)
     grid = FakeGrid(app_of(parts, min_noise=0.5, max_clip=4.0, masked_only=True), 5)
-    told = []
-
-    def look(message, reply):
-        told.append(examples_of(reply))
-        return reply
-
-    grid.tamper = look
+    told = listen_to(grid, examples_of)
     found = PCAStrategy(method, n_components=3, dp="dp(epsilon=4.0, delta=1e-6, clip=4.0)", mask=True).fit(grid)
     assert found.angle_to(simulate("krylov", parts, n_components=3)) < 0.3
     assert found.privacy.shared

@@ -5,21 +5,16 @@ import pytest
 from builders import leading, two_lead
 from cases import paired
 from fake_grid import grid_of, is_pca_of
-from masked import STEPS, Run
+from masked import STEPS, Run, parts_without, restored_secrets
 
 from flower_pca import MaskedSums, NotEnoughNodes, client_half, simulate, strategies
 from flower_pca.base.errors import ProtocolError
-from flower_pca.core.stage import Failure, Reply
+from flower_pca.core.stage import Reply
 from flower_pca.masking import fixed, messages, primitives
-from flower_pca.masking import group as server
 from flower_pca.masking.secrets import SetupSecrets
 
 FIVE = two_lead(5)
 SINGLE = MaskedSums(self_masks=False)
-
-
-def parts_without(*clients, parts=FIVE):
-    return [X for i, X in enumerate(parts) if i not in clients]
 
 
 @pytest.mark.slow
@@ -47,7 +42,7 @@ def test_a_client_that_drops_out_after_its_upload_is_in_the_sum():
     assert not result.history.of("mask.sum")
     assert [r.answered for r in result.history][:9] == [5, 5, 5, 5, 5, 5, 4, 3, 3]
     assert len(result.history.of("mask.keys")) == 1
-    assert result.angle_to(leading(parts_without(2, 4))) < 1e-3
+    assert result.angle_to(leading(parts_without(FIVE, 2, 4))) < 1e-3
 
 
 @pytest.mark.slow
@@ -60,7 +55,7 @@ def test_two_that_drop_out_at_once(name, number, parts):
     while (message := run.message()) is not None:
         run.step(gone={0, 3} & set(message.to))
     result = run.session.result()
-    assert result.angle_to(leading(parts_without(0, 3, parts=parts))) < 1e-3
+    assert result.angle_to(leading(parts_without(parts, 0, 3))) < 1e-3
 
 
 @pytest.mark.slow
@@ -72,44 +67,6 @@ def test_drop_outs_in_a_ring():
     dropped = [len(asked.arrays_for(i)["mask.dropped"]) for i in asked.to]
     assert sorted(dropped) == [0] * 5 + [1] * 6
     assert run.finish().angle_to(leading(parts)) < 1e-4
-
-
-@pytest.mark.slow
-def test_a_client_that_comes_back_does_so_by_a_new_set_up():
-    run = Run(FIVE, "ssi(min_rounds=5)", masks=SINGLE).until("upload", 2)
-    run.memories[3] = {}
-    assert "Client 3 has lost its secrets for this masked sum, or" in run.step().failures["3"]
-    run.step()
-    assert run.due("keys", 0)
-    result = run.finish()
-    assert result.n_samples_ == sum(map(len, FIVE))
-    assert result.angle_to(leading(FIVE)) < 1e-4
-
-
-def test_too_few_uploads_end_the_run():
-    run = Run(FIVE, "ssi", masks=SINGLE).until("upload", 1)
-    with pytest.raises(
-        NotEnoughNodes, match="Too few clients uploaded their part of a masked sum: 2, but at least 3 are needed"
-    ):
-        run.step(silent={0, 1, 4})
-
-
-@pytest.mark.slow
-def test_a_late_upload_is_discarded():
-    run = Run(FIVE, "ssi(min_rounds=3)", masks=SINGLE).until("upload", 2)
-    message = run.message()
-    replies = [run.answer(message, i) for i in message.to]
-    late = replies.pop(2)
-    run.session.advance([*replies, Failure(2, "late")])
-    unmask = run.message()
-    assert 2 not in unmask.to
-    record = run.session.advance([late, *(run.answer(unmask, i) for i in unmask.to)])
-    assert "was not counted" in record.failures["2"]
-    assert run.session.message is None  # The sum is delivered ...
-    stale = Reply(2, run.message().number, late.arrays)  # ... and the same answer under another number is rejected.
-    record = run.session.advance([stale, *(run.answer(run.message(), i) for i in (0, 1, 3, 4))])
-    assert "but should have" in record.failures["2"]
-    assert run.finish().angle_to(leading(parts_without(2))) < 1e-4
 
 
 def lied_to(run, victim):
@@ -158,9 +115,7 @@ def key_of(memory, number):
 
 
 def test_a_key_that_is_found_again_is_that_of_one_sum(monkeypatch):
-    found = []
-    combine = primitives.restore_secret
-    monkeypatch.setattr(server.primitives, "restore_secret", lambda shares: found.append(combine(shares)) or found[-1])
+    found = restored_secrets(monkeypatch)
     run, earlier = Run(FIVE, "ssi(min_rounds=3)", masks=SINGLE), []
     for number in (0, 1):
         run.until("upload", number)
@@ -173,19 +128,6 @@ def test_a_key_that_is_found_again_is_that_of_one_sum(monkeypatch):
     run.step(gone={4})
     assert found == [own]
     assert own not in earlier
-
-
-@pytest.mark.slow
-def test_shares_that_were_changed_spoil_no_result():
-    def flip(reply):
-        return Reply(reply.client, reply.number, {"mask.keys": reply.arrays["mask.keys"] ^ np.uint8(1)})
-
-    run = Run(FIVE, "ssi", masks=SINGLE).until("upload", 2)
-    run.step(silent={4})
-    run.step(gone={4}, change=flip)
-    assert run.due("keys", 0)
-    result = run.finish()
-    assert result.angle_to(leading(FIVE)) < 1e-4
 
 
 def test_a_server_that_tells_one_client_of_self_masks_and_others_not_gets_no_upload():

@@ -59,6 +59,17 @@ def orth(Y: Array) -> Array:
     return _basis(*_reflect(Y), Y.dtype)
 
 
+def orth_in_place(Y: Array) -> Array:
+    """Return the same matrix as `orth(Y)`, in the memory of Y, which has column order and double precision."""
+    if Y.size == 0:
+        return qr(Y)[0]
+    lwork = _AT_ONCE * Y.shape[1]
+    reflected, tau, *_ = _lapack().dgeqrf(Y, lwork=lwork, overwrite_a=True)
+    signs = _signs(reflected)
+    Q, *_ = _lapack().dorgqr(reflected[:, : len(tau)], tau, lwork=_AT_ONCE * len(tau), overwrite_a=True)
+    return np.asarray(np.multiply(Q, signs, out=Q))
+
+
 @lru_cache(maxsize=1)
 def _lapack() -> Any:
     """Return LAPACK's functions. They are cached, because the look-up takes a sixth of the time of a small QR."""
@@ -81,8 +92,12 @@ def _reflect(Y: Array) -> tuple[Array, Array, Array]:
     """
     lwork = _AT_ONCE * Y.shape[1]
     reflected, tau, *_ = _lapack().dgeqrf(Y, lwork=lwork)
+    return reflected, tau, _signs(reflected)
+
+
+def _signs(reflected: Array) -> Array:
     # `np.sign` would return 0 for a 0 on the diagonal, which would erase this column of Q.
-    return reflected, tau, np.where(np.diagonal(reflected) < 0, -1.0, 1.0)
+    return np.where(np.diagonal(reflected) < 0, -1.0, 1.0)
 
 
 def _basis(reflected: Array, tau: Array, signs: Array, dtype: np.dtype[Any]) -> Array:

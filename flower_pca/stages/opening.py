@@ -199,6 +199,8 @@ _REPORTS: Final = "said"
 # The keys of the model's statistics of individual clients
 SITE_KEYS, SITE_ROWS, SITE_MEANS, SITE_DEVIATIONS = "site_keys", "site_rows", "site_means", "site_deviations"
 SITE_SUMS: Final = "site_sums"  # the sums of each client's rows, in the frame
+# The key of the model's client with the most rows, and the keys of the merged arrays from which it is found
+LARGEST_SITE, _MOST_ROWS = "largest_site", "most_rows"
 OUTLYING: Final = "outlying_sites"  # one row for each outlying site: its index, kind, column and distance
 # The key of the model's columns that are constant at a site, as pairs of the indices of site and column
 CONSTANT: Final = "constant_columns"
@@ -325,7 +327,8 @@ class Opening(Stage[OpeningState]):
     def merging(self, state: OpeningState) -> Merge:
         def merge(total: dict[str, Any] | None, client: int, reply: Arrays) -> dict[str, Any]:
             said = _add_report((total or {}).get(_REPORTS, {}), client, reply, judged=self.judged)
-            return {**_merge_answers(state, total, reply), _REPORTS: said}
+            largest = _largest_so_far(total, client, reply)
+            return {**_merge_answers(state, total, reply), **largest, _REPORTS: said}
 
         return merge
 
@@ -355,6 +358,8 @@ class Opening(Stage[OpeningState]):
         whole = np.all(total.get("count", n) == n)
         known = whole and (R.size == 0 or np.linalg.cond(R) <= _LARGEST_CONDITION)
         sites = _site_statistics(state, frame)
+        if LARGEST_SITE in total:
+            sites[LARGEST_SITE] = total[LARGEST_SITE]
         linalg.forget_block()  # The block would stay in memory for the whole run.
         return after_opening(
             model,
@@ -372,6 +377,13 @@ class Opening(Stage[OpeningState]):
             basis=Q if known else linalg.orth(product),
             product=np.linalg.solve(R.T, product.T).T if known else None,
         )
+
+
+def _largest_so_far(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
+    """Return the client with the most rows among the merged answers and one more answer, and its number of rows."""
+    if total is not None and total[_MOST_ROWS] >= reply["n"]:
+        return {name: total[name] for name in (LARGEST_SITE, _MOST_ROWS)}
+    return {LARGEST_SITE: np.array(client, dtype=np.uint64), _MOST_ROWS: reply["n"]}
 
 
 def _add_report(

@@ -189,9 +189,7 @@ class LocalPower(Iterative[LocalPowerState]):
             k = Z.shape[1]
         largest = int(model.sites[LARGEST_SITE]) if LARGEST_SITE in model.sites else None
         progress = Progress.begin(self.tol, model)
-        state = LocalPowerState(
-            Z, Z, None, k, model.number_of_units, SubspaceMovement(), progress, largest=largest
-        )
+        state = LocalPowerState(Z, Z, None, k, model.number_of_units, SubspaceMovement(), progress, largest=largest)
         if model.is_repetition and model.product is not None and self.decay:
             known = replace(state, block=model.columns, Z=model.columns, again=True)
             return self._state_after_product(known, model.product, rounds=0)

@@ -204,7 +204,7 @@ LARGEST_SITE, _MOST_ROWS = "largest_site", "most_rows"
 OUTLYING: Final = "outlying_sites"  # one row for each outlying site: its index, kind, column and distance
 # The key of the model's columns that are constant at a site, as pairs of the indices of site and column
 CONSTANT: Final = "constant_columns"
-_COMPARED: Final = 2**15  # the largest number of clients times columns for which the server compares clients by column
+COMPARED: Final = 2**15  # the largest number of clients times columns for which the server compares clients by column
 SUMMED: Final = 2**20  # the largest number of clients times columns for which the server keeps each client's sums
 SAID: Final = ("n", "eps", "mean", "m2", "count")  # the parts of a client's report from which its claim is computed
 # The parts of a report that are kept if the server compares clients by column
@@ -400,7 +400,7 @@ def _add_report(
     if numbers > SUMMED and not judged:
         return None
     names: tuple[str, ...] = _TO_COMPARE
-    if numbers > _COMPARED:
+    if numbers > COMPARED:
         names = SAID if judged else _TO_SUM
         if "product" in next(iter(reports.values()), {}):
             reports = {i: {name: own[name] for name in names if name in own} for i, own in reports.items()}
@@ -421,7 +421,7 @@ def _site_statistics(state: OpeningState, frame: Frame) -> Arrays:
     rows = np.array([int(site["n"]) for site in sites])
     found = {SITE_KEYS: np.array(keys, dtype=np.uint64), SITE_ROWS: rows, SITE_SUMS: _sums_by_site(sites, rows, frame)}
     # The deviations may be missing although clients are few, because more clients had answered before.
-    if found[SITE_SUMS].size > _COMPARED or "m2" not in sites[0]:
+    if found[SITE_SUMS].size > COMPARED or "m2" not in sites[0]:
         return found
     found[SITE_MEANS] = np.array([site["mean"] for site in sites])
     squares = [site["m2"] / np.maximum(site.get("count", site["n"]), 1) for site in sites]

@@ -20,7 +20,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.kinds import BLOCK, MATRIX, ArrayRule, Kind, Part, index_rule
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Merge, add_answer, stack_answer
+from flower_pca.core.stage import Arrays, Merge, Stack, add_answer, stack_answer
 from flower_pca.rows.local import LocalData
 
 
@@ -147,12 +147,11 @@ class DRSVD(Algorithm[DRSVDState]):
             # of A, and rounding errors would destroy the small values.
             return replace(state, step=1, block=linalg.orth(total["G"]))
         if state.step == 1:  # The orthonormal factor of all R_i is split into the clients' parts.
-            factors = [reply["R"] for reply in total.values()]
-            Q, _ = linalg.qr(np.vstack(factors))
-            ends = np.cumsum([len(R) for R in factors])
             # The factors can have different lengths, because a client may have fewer than r rows.
-            parts = dict(zip(total, np.split(Q, ends[:-1]), strict=True))
-            return replace(state, step=2, parts=parts)
+            ends = np.cumsum([len(reply["R"]) for reply in total.values()])
+            clients = list(total)
+            Q = linalg.orth_in_place(_stack_of_factors(total, int(ends[-1])))
+            return replace(state, step=2, parts=dict(zip(clients, np.split(Q, ends[:-1]), strict=True)))
         B = total["B"]
         # The closing stage computes the gap in the spectrum from one additional direction.
         Z = linalg.leading_left_vectors(B, min(state.width + 1, len(B)))
@@ -170,6 +169,18 @@ class DRSVD(Algorithm[DRSVDState]):
         return state.step
 
 
+def _stack_of_factors(answers: Stack, rows: int) -> Array:
+    """Return all factors below each other, in the memory order of LAPACK. The answers are removed one by one."""
+    width = next(iter(answers.values()))["R"].shape[1]
+    stack: Array = np.empty((rows, width), order="F")
+    start = 0
+    for client in list(answers):
+        R = answers.pop(client)["R"]
+        stack[start : start + len(R)] = R
+        start += len(R)
+    return stack
+
+
 def _part_in_column_space(R: Array, part: Array) -> Array:
     """Return the client's part of the orthonormal factor, projected onto the column space of R.
 
@@ -184,4 +195,5 @@ def _part_in_column_space(R: Array, part: Array) -> Array:
     U, s, _ = np.linalg.svd(R, full_matrices=False)
     least = max(R.shape) * np.finfo(R.dtype).eps * s.max(initial=0.0)
     U = U[:, s > least]
-    return np.asarray(U @ (U.T @ part))
+    # The memory order affects rounding, and the parts are columns of a larger matrix at the server.
+    return np.asarray(U @ (U.T @ np.ascontiguousarray(part)))

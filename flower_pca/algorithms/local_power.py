@@ -1,14 +1,14 @@
 """LocalPower: several local power steps between two messages.
 
 In rounds with several steps, the server aligns all answers with the answer from the client that has the
-most rows, and sums the aligned answers (`_aligned_sum`). A round with one step equals a round of SSI. `q`
+most rows, and sums the aligned answers (`_AlignedAnswers`). A round with one step equals a round of SSI. `q`
 returns the number of local steps in the next round.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,15 +25,17 @@ from flower_pca.core.algorithm import (
 )
 from flower_pca.core.kinds import BLOCK, FLAG, ROWS, STEPS, ArrayRule, Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Merge, Stack, add_answer, stack_answer
+from flower_pca.core.stage import Arrays, Merge, Stack, add_answer
 from flower_pca.rows.local import LocalData
+from flower_pca.stages.opening import LARGEST_SITE
 
 
 @dataclass(frozen=True)
 class LocalPowerState:
     """The state of the server: the block to send next, the latest Z, and Y = C Z after a round with one local step.
 
-    If the run starts from components of the same rows (`again`), all rounds have one local step.
+    If the run starts from components of the same rows (`again`), all rounds have one local step. `largest` is the
+    client that had the most rows in the opening, or None if it is unknown.
     """
 
     block: Array
@@ -44,6 +46,60 @@ class LocalPowerState:
     movement: SubspaceMovement
     progress: Progress
     again: bool = False
+    largest: int | None = None
+
+
+@dataclass
+class _AlignedAnswers:
+    """The answers of a round in which blocks are aligned with the block of the client that has the most rows.
+
+    Earlier answers wait in memory until this client has answered. All later answers are added on arrival, and not kept.
+
+    Parameters
+    ----------
+    align : str
+        How blocks are aligned.
+    expected : int or None
+        The client that had the most rows in the opening. If it is unknown or does not answer, all answers wait, and
+        they are aligned with the client that has the most rows among them.
+    """
+
+    align: str
+    expected: int | None
+    waiting: Stack = field(default_factory=dict)
+    base: Array | None = None
+    total: Array | None = None
+
+    def add(self, client: int, reply: Arrays) -> None:
+        """Add an answer."""
+        if self.base is not None:
+            self._add_aligned(reply)
+            return
+        self.waiting[client] = reply
+        if client == self.expected:
+            self.sum()
+
+    def sum(self) -> Array:
+        """Return sum C_i X_i O_i, in which O_i aligns X_i with the block of the client that has the most rows."""
+        if self.base is None:
+            largest = max(self.waiting.values(), key=lambda reply: int(reply["n"]))
+            self.base = largest["X"].astype(np.float64)
+            # C_i is not divided by the number of rows, so it already includes the paper's weights n_i / n.
+            self.total = np.zeros(self.base.shape)
+            # Answers are added in the order of arrival.
+            for client in list(self.waiting):
+                self._add_aligned(self.waiting.pop(client))
+        assert self.total is not None
+        return self.total
+
+    def _add_aligned(self, reply: Arrays) -> None:
+        assert self.base is not None
+        if self.align == "procrustes":
+            self.total += reply["Y"] @ linalg.procrustes(reply["X"], self.base)
+        else:
+            along = np.sum(reply["X"] * self.base, axis=0)
+            # `np.sign` would be 0 for orthogonal columns, and would remove them from the sum.
+            self.total += reply["Y"] * np.where(along < 0, -1.0, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,12 +109,13 @@ class LocalPower(Iterative[LocalPowerState]):
     A round has q local power steps. Starting from X_i = Z, each client computes X_i <- orth(C_i X_i) q - 1
     times, and sends C_i X_i. The server computes Z <- orth(sum C_i X_i O_i).
 
-    O_i aligns X_i with X_b, the block of the client that has the most rows. With align="procrustes",
-    O_i is the orthogonal factor of X_i'X_b. With "sign", O_i is the diagonal matrix of the signs of
-    <X_i[:, j], X_b[:, j]>. With "none", O_i is the identity. If q = 1, no alignment is needed, and the
-    round equals a round of SSI. With `decay`, q is halved every `halve_every` rounds until q = 1.
-    Without `decay`, the error stops falling at a level that grows with q and with the differences
-    between clients.
+    O_i aligns X_i with X_b, the block of the client that has the most rows in the opening. If this
+    client does not answer, b is the client with the most rows among the answers. With
+    align="procrustes", O_i is the orthogonal factor of X_i'X_b. With "sign", O_i is the diagonal matrix
+    of the signs of <X_i[:, j], X_b[:, j]>. With "none", O_i is the identity. If q = 1, no alignment is
+    needed, and the round equals a round of SSI. With `decay`, q is halved every `halve_every` rounds
+    until q = 1. Without `decay`, the error stops falling at a level that grows with q and with the
+    differences between clients.
 
     Reference: Li, Wang, Chen, Zhang, "Communication-efficient distributed SVD via local power
     iterations", ICML 2021.
@@ -130,13 +187,13 @@ class LocalPower(Iterative[LocalPowerState]):
         Z, k = mixed_with_other_directions(model.power_start(), model, self.tol), model.n_components
         if not isinstance(k, int):
             k = Z.shape[1]
+        largest = int(model.sites[LARGEST_SITE]) if LARGEST_SITE in model.sites else None
         progress = Progress.begin(self.tol, model)
+        state = LocalPowerState(Z, Z, None, k, model.number_of_units, SubspaceMovement(), progress, largest=largest)
         if model.is_repetition and model.product is not None and self.decay:
-            known = LocalPowerState(
-                model.columns, model.columns, None, k, model.number_of_units, SubspaceMovement(), progress, again=True
-            )
+            known = replace(state, block=model.columns, Z=model.columns, again=True)
             return self._state_after_product(known, model.product, rounds=0)
-        return LocalPowerState(Z, Z, None, k, model.number_of_units, SubspaceMovement(), progress)
+        return state
 
     def broadcast(self, state: LocalPowerState) -> Arrays:
         steps = np.array(self.q(state))
@@ -162,15 +219,21 @@ class LocalPower(Iterative[LocalPowerState]):
         return up, memory
 
     def merging(self, state: LocalPowerState) -> Merge:
-        if self._needs_single_answers(state):
-            return stack_answer
-        return add_answer
+        if not self._needs_single_answers(state):
+            return add_answer
+
+        def merge(total: _AlignedAnswers | None, client: int, reply: Arrays) -> _AlignedAnswers:
+            answers = total or _AlignedAnswers(self.align, state.largest)
+            answers.add(client, reply)
+            return answers
+
+        return merge
 
     def server(self, state: LocalPowerState, total: Any, answered: frozenset[int]) -> LocalPowerState:
         if self.q(state) == 1:
             return self._state_after_product(state, scale_up_to_all_rows(total, "Y", state.n), rounds=1)
         if self._needs_single_answers(state):
-            Y = self._aligned_sum(total)
+            Y = total.sum()
         else:
             # The sum is not scaled to all rows, because only its span is used.
             Y = total["Y"]
@@ -194,18 +257,3 @@ class LocalPower(Iterative[LocalPowerState]):
 
     def _needs_single_answers(self, state: LocalPowerState) -> bool:
         return self.q(state) > 1 and self.align != "none"
-
-    def _aligned_sum(self, answers: Stack) -> Array:
-        """Return sum C_i X_i O_i, in which O_i aligns X_i with the block of the client that has the most rows."""
-        largest = max(answers.values(), key=lambda reply: int(reply["n"]))
-        base = largest["X"].astype(np.float64)
-        # C_i is not divided by the number of rows, so it already includes the paper's weights n_i / n.
-        total = np.zeros(base.shape)
-        for reply in answers.values():
-            if self.align == "procrustes":
-                total += reply["Y"] @ linalg.procrustes(reply["X"], base)
-            else:
-                along = np.sum(reply["X"] * base, axis=0)
-                # `np.sign` would be 0 for orthogonal columns, and would remove them from the sum.
-                total += reply["Y"] * np.where(along < 0, -1.0, 1.0)
-        return total

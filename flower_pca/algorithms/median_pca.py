@@ -92,15 +92,13 @@ class MedianPCA(Average):
 
     def server(self, state: OneShotState, total: Stack, answered: frozenset[int]) -> MedianState:
         assert isinstance(state, MedianState)
-        bases = [reply["V"] for reply in total.values()]
         weights = state.counted.weights_of(total)
-        a = median_of_spans(bases, weights)
-        # M is the product of `stacked` and its transpose.
-        weighted = [V * np.sqrt(part) for V, part in zip(bases, a, strict=True)]
-        stacked = np.hstack(weighted)
-        U = linalg.leading_left_vectors(stacked, min(2 * state.width, len(stacked)))
-        projected = [(V.T @ U) ** 2 for V in bases]
-        inside = np.stack([squares.sum(axis=0) for squares in projected])
+        stack, bases = _side_by_side(total)
+        a = median_of_spans(bases, weights, stack)
+        # M is the product of this matrix and its transpose.
+        weighted = stack * np.repeat(np.sqrt(a), [V.shape[1] for V in bases])
+        U = linalg.leading_left_vectors(weighted, min(2 * state.width, len(stack)), overwrite=True)
+        inside = np.stack([((V.T @ U) ** 2).sum(axis=0) for V in bases])
         # A stable sort keeps ties in the order of the eigenvalues of M.
         order = np.argsort(-weighted_median(inside, weights), kind="stable")
         # The closing stage computes the gap in the spectrum from one additional direction.
@@ -119,6 +117,22 @@ class MedianPCA(Average):
             "done in one round: the components of half of the clients lie within "
             f"{np.rad2deg(state.spread):.2g} degrees of the result",
         )
+
+
+def _side_by_side(answers: Stack) -> tuple[Array, list[Array]]:
+    """Return one matrix with the bases of all clients side by side, and its parts. The answers are removed one by one.
+
+    So the bases are in memory only once.
+    """
+    widths = [reply["V"].shape[1] for reply in answers.values()]
+    first = next(iter(answers.values()))["V"]
+    kinds = {reply["V"].dtype for reply in answers.values()}
+    stack: Array = np.empty((len(first), sum(widths)), dtype=np.result_type(*kinds))
+    del first
+    parts = np.split(stack, np.cumsum(widths)[:-1], axis=1)
+    for client, part in zip(list(answers), parts, strict=True):
+        part[:] = answers.pop(client)["V"]
+    return stack, parts
 
 
 @dataclass(frozen=True)
@@ -187,9 +201,12 @@ class MedianVariances(Stage[MedianVariancesState]):
         return stack_answer
 
     def server(self, state: MedianVariancesState, total: Stack, answered: frozenset[int]) -> MedianVariancesState:
-        replies = total.values()
-        images = np.stack([reply["Y"] / float(reply["n"]) for reply in replies])
         weights = state.counted.weights_of(total)
+        kinds = {reply["Y"].dtype for reply in total.values()}
+        images: Array = np.empty((len(total), *state.Z.shape), dtype=np.result_type(*kinds))
+        for client, image in zip(list(total), images, strict=True):
+            reply = total.pop(client)  # So the answers are in memory only once.
+            image[:] = reply["Y"] / float(reply["n"])
         flat = images.reshape(len(images), -1)
         Y = np.tensordot(median_of_points(flat, weights), images, axes=1)
         return replace(state, weights=weights, moments=state.Z.T @ images, Y=Y)

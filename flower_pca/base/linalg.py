@@ -39,6 +39,8 @@ _COLUMNS: Final = 2**10  # number of collected columns above which `SideBySide` 
 _SAFE: Final = 1e-200
 _SMALL: Final = 1e-140  # length of a column below which the squares of its entries lose precision
 _AT_ONCE: Final = 32  # the number of reflections of a QR that LAPACK applies together
+_AT_A_TIME: Final = 2**17  # the number of entries of a product that is needed only as a part of a sum
+_UNROLLED: Final = 16  # BLAS computes at least this many columns together
 _LARGE: Final = 300  # side of a matrix from which a few eigenvectors cost less than all eigenvectors
 
 
@@ -57,6 +59,17 @@ def orth(Y: Array) -> Array:
     if Y.size == 0:
         return qr(Y)[0]
     return _basis(*_reflect(Y), Y.dtype)
+
+
+def orth_in_place(Y: Array) -> Array:
+    """Return the same matrix as `orth(Y)`, in the memory of Y, which has column order and double precision."""
+    if Y.size == 0:
+        return qr(Y)[0]
+    lwork = _AT_ONCE * Y.shape[1]
+    reflected, tau, *_ = _lapack().dgeqrf(Y, lwork=lwork, overwrite_a=True)
+    signs = _signs(reflected)
+    Q, *_ = _lapack().dorgqr(reflected[:, : len(tau)], tau, lwork=_AT_ONCE * len(tau), overwrite_a=True)
+    return np.asarray(np.multiply(Q, signs, out=Q))
 
 
 @lru_cache(maxsize=1)
@@ -81,8 +94,12 @@ def _reflect(Y: Array) -> tuple[Array, Array, Array]:
     """
     lwork = _AT_ONCE * Y.shape[1]
     reflected, tau, *_ = _lapack().dgeqrf(Y, lwork=lwork)
+    return reflected, tau, _signs(reflected)
+
+
+def _signs(reflected: Array) -> Array:
     # `np.sign` would return 0 for a 0 on the diagonal, which would erase this column of Q.
-    return reflected, tau, np.where(np.diagonal(reflected) < 0, -1.0, 1.0)
+    return np.where(np.diagonal(reflected) < 0, -1.0, 1.0)
 
 
 def _basis(reflected: Array, tau: Array, signs: Array, dtype: np.dtype[Any]) -> Array:
@@ -125,14 +142,19 @@ def procrustes(X: Array, B: Array) -> Array:
     return polar(X.T @ B)
 
 
-def leading_left_vectors(stack: Array, width: int) -> Array:
+def leading_left_vectors(stack: Array, width: int, *, overwrite: bool = False) -> Array:
     """Return `width` leading left singular vectors of the stack, without forming a d x d matrix.
 
-    If the stack has fewer columns, arbitrary orthonormal columns are added.
+    If the stack has fewer columns, arbitrary orthonormal columns are added. With `overwrite`, LAPACK works in the
+    memory of the stack.
     """
     if stack.shape[1] > len(stack):
         # The transposed factor R has the same left singular vectors as the stack, but only d columns.
-        stack = np.asarray(np.linalg.qr(stack.T, mode="r")).T
+        if overwrite and stack.dtype == np.float64 and stack.flags.c_contiguous:
+            reflected, *_ = _lapack().dgeqrf(stack.T, lwork=_AT_ONCE * len(stack), overwrite_a=True)
+            stack = np.triu(reflected[: len(stack)]).T
+        else:
+            stack = np.asarray(np.linalg.qr(stack.T, mode="r")).T
     # Zeros next to the stack make U as wide as requested. `full_matrices` would make it d x d.
     missing = max(0, width - stack.shape[1])
     U = np.linalg.svd(np.hstack([stack, np.zeros((len(stack), missing))]), full_matrices=False)[0]
@@ -632,24 +654,32 @@ def median_of_points(P: Array, weights: Array) -> Array:
     return weiszfeld(lambda a: G @ a, squares, weights)
 
 
-def median_of_spans(bases: Sequence[Array], weights: Array) -> Array:
+def median_of_spans(bases: Sequence[Array], weights: Array, stack: Array | None = None) -> Array:
     """Return the coefficients of the geometric median of the projections V_i V_i' for these bases V_i.
 
     The inner products are ||V_i'V_j||_F^2. For more than d bases, they are computed from the d x d sum of
-    projections, so that the working memory is never larger than the bases.
+    projections, a few columns or rows at a time, so that the working memory is small. `stack` is the matrix of all
+    bases side by side, if the caller has it.
     """
-    columns = np.hstack(bases).T
+    columns = (np.hstack(bases) if stack is None else stack).T
     owner = np.repeat(np.arange(len(bases)), [V.shape[1] for V in bases])
 
     def by_span(values: Array) -> Array:
         return np.bincount(owner, values, minlength=len(bases))
 
-    def product(a: Array) -> Array:
-        M = columns.T @ (a[owner, None] * columns)
-        return by_span(np.einsum("ij,ij->i", columns @ M, columns))
+    length, d = columns.shape
+    width, rows = (max(_AT_A_TIME // side, _UNROLLED) for side in (length, d))
 
-    squares = np.array([np.sum((V.T @ V) ** 2) for V in bases])
+    def product(a: Array) -> Array:
+        each = a[owner, None]
+        parts = (columns[:, j : j + width] for j in range(0, d, width))
+        M = np.hstack([columns.T @ (each * part) for part in parts])
+        pieces = (columns[i : i + rows] for i in range(0, length, rows))
+        return by_span(np.concatenate([np.einsum("ij,ij->i", piece @ M, piece) for piece in pieces]))
+
+    # The memory order affects rounding, and the bases may be parts of the stack.
+    squares = np.array([np.sum((V.T @ V) ** 2) for V in map(np.ascontiguousarray, bases)])
     if len(bases) > columns.shape[1]:
         return weiszfeld(product, squares, weights)
-    G = np.stack([by_span(np.sum((columns @ V) ** 2, axis=1)) for V in bases])
+    G = np.stack([by_span(np.sum((columns @ V) ** 2, axis=1)) for V in map(np.ascontiguousarray, bases)])
     return weiszfeld(lambda a: G @ a, squares, weights)

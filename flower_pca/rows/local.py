@@ -528,6 +528,7 @@ class LocalData(RowOperator):
             self.dtype,
             self.measured.counts_or_none,
         )
+        self.measured.release_mean()
         if self._uses_local_means:
             there = self.measured.moments_with_local_means(there)
         return there, total

@@ -96,6 +96,14 @@ class Measured:
         """Return the measurements of some columns of these rows. `look` checks the entries of these columns."""
         return Measured(rows, look if self.missing else None, missing=True)
 
+    def release_mean(self) -> None:
+        """Release the mean of few rows after its use, because it takes memory at thousands of clients.
+
+        It is computed again if it is needed again.
+        """
+        if self._only is not None and not self.sparse and self.n < self.d:
+            self._facts.pop("mean", None)
+
     def select_rows(self, rows: Array) -> Measured:
         """Return the measurements of the rows with these ascending indices, which are copied into memory."""
         look: Look = functools.partial(checks.finite, "the rows", missing=True)

@@ -199,10 +199,12 @@ _REPORTS: Final = "said"
 # The keys of the model's statistics of individual clients
 SITE_KEYS, SITE_ROWS, SITE_MEANS, SITE_DEVIATIONS = "site_keys", "site_rows", "site_means", "site_deviations"
 SITE_SUMS: Final = "site_sums"  # the sums of each client's rows, in the frame
+# The key of the model's client with the most rows, and the keys of the merged arrays from which it is found
+LARGEST_SITE, _MOST_ROWS = "largest_site", "most_rows"
 OUTLYING: Final = "outlying_sites"  # one row for each outlying site: its index, kind, column and distance
 # The key of the model's columns that are constant at a site, as pairs of the indices of site and column
 CONSTANT: Final = "constant_columns"
-_COMPARED: Final = 2**15  # the largest number of clients times columns for which the server compares clients by column
+COMPARED: Final = 2**15  # the largest number of clients times columns for which the server compares clients by column
 SUMMED: Final = 2**20  # the largest number of clients times columns for which the server keeps each client's sums
 SAID: Final = ("n", "eps", "mean", "m2", "count")  # the parts of a client's report from which its claim is computed
 # The parts of a report that are kept if the server compares clients by column
@@ -325,7 +327,8 @@ class Opening(Stage[OpeningState]):
     def merging(self, state: OpeningState) -> Merge:
         def merge(total: dict[str, Any] | None, client: int, reply: Arrays) -> dict[str, Any]:
             said = _add_report((total or {}).get(_REPORTS, {}), client, reply, judged=self.judged)
-            return {**_merge_answers(state, total, reply), _REPORTS: said}
+            largest = _largest_so_far(total, client, reply)
+            return {**_merge_answers(state, total, reply), **largest, _REPORTS: said}
 
         return merge
 
@@ -355,6 +358,8 @@ class Opening(Stage[OpeningState]):
         whole = np.all(total.get("count", n) == n)
         known = whole and (R.size == 0 or np.linalg.cond(R) <= _LARGEST_CONDITION)
         sites = _site_statistics(state, frame)
+        if LARGEST_SITE in total:
+            sites[LARGEST_SITE] = total[LARGEST_SITE]
         linalg.forget_block()  # The block would stay in memory for the whole run.
         return after_opening(
             model,
@@ -374,6 +379,13 @@ class Opening(Stage[OpeningState]):
         )
 
 
+def _largest_so_far(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
+    """Return the client with the most rows among the merged answers and one more answer, and its number of rows."""
+    if total is not None and total[_MOST_ROWS] >= reply["n"]:
+        return {name: total[name] for name in (LARGEST_SITE, _MOST_ROWS)}
+    return {LARGEST_SITE: np.array(client, dtype=np.uint64), _MOST_ROWS: reply["n"]}
+
+
 def _add_report(
     reports: dict[int, dict[str, Array]] | None, client: int, reply: Arrays, *, judged: bool
 ) -> dict[int, dict[str, Array]] | None:
@@ -388,7 +400,7 @@ def _add_report(
     if numbers > SUMMED and not judged:
         return None
     names: tuple[str, ...] = _TO_COMPARE
-    if numbers > _COMPARED:
+    if numbers > COMPARED:
         names = SAID if judged else _TO_SUM
         if "product" in next(iter(reports.values()), {}):
             reports = {i: {name: own[name] for name in names if name in own} for i, own in reports.items()}
@@ -409,7 +421,7 @@ def _site_statistics(state: OpeningState, frame: Frame) -> Arrays:
     rows = np.array([int(site["n"]) for site in sites])
     found = {SITE_KEYS: np.array(keys, dtype=np.uint64), SITE_ROWS: rows, SITE_SUMS: _sums_by_site(sites, rows, frame)}
     # The deviations may be missing although clients are few, because more clients had answered before.
-    if found[SITE_SUMS].size > _COMPARED or "m2" not in sites[0]:
+    if found[SITE_SUMS].size > COMPARED or "m2" not in sites[0]:
         return found
     found[SITE_MEANS] = np.array([site["mean"] for site in sites])
     squares = [site["m2"] / np.maximum(site.get("count", site["n"]), 1) for site in sites]

@@ -8,9 +8,9 @@ all other clients.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final, cast
 
 import numpy as np
 
@@ -20,12 +20,13 @@ from flower_pca.base.options import option
 from flower_pca.core.model import Model, Weights
 from flower_pca.core.stage import Arrays, Merge
 from flower_pca.rows.frame import Frame, Moments
-from flower_pca.stages.opening import Opening, OpeningState, block_of_message, frame_of
+from flower_pca.stages.opening import COMPARED, Opening, OpeningState, block_of_message, frame_of
 
 # The key of all answers. The first answer's means are stored separately, because they show the number of columns.
 _ANSWERS: Final = "answers"
 _STEPS: Final = 1000  # the maximum number of iterations
 _CONVERGED: Final = 1e-13  # the change of the weights up to which they have converged
+_AT_ONCE: Final = 2**16  # the number of entries of all clients from which medians are computed at a time
 _ROUNDING: Final = 1e-9  # the relative rounding error of shares and weights
 
 
@@ -39,12 +40,22 @@ class WeightedOpening(Opening):
         The largest share of the total that a client may have, or None for no limit.
     """
 
+    # Whether products are weighted. Otherwise, they are kept only as long as the server compares clients by column.
+    weighs_products: ClassVar[bool] = True
+
     share: float | None = None
 
     def merging(self, state: OpeningState) -> Merge:
         def merge(total: dict[str, Any] | None, client: int, reply: Arrays) -> dict[str, Any]:
             known: dict[str, Any] = total or {"mean": reply["mean"], _ANSWERS: {}}
-            known[_ANSWERS][client] = reply
+            answers = known[_ANSWERS]
+            if not self.weighs_products and (len(answers) + 1) * len(known["mean"]) > COMPARED:
+                for earlier in answers.values():
+                    if "product" not in earlier:
+                        break
+                    del earlier["product"]
+                reply = {name: array for name, array in reply.items() if name != "product"}
+            answers[client] = dict(reply)
             return known
 
         return merge
@@ -89,16 +100,6 @@ class _CollectedAnswers:
         seen = np.stack([np.broadcast_to(count, mean.shape[1:]) for count in counts])
         return cls(tuple(answers), n, seen.astype(np.float64), mean, m2, replies)
 
-    @property
-    def unweighted_parts(self) -> Arrays:
-        """The parts that are not weighted: the number of rows of all clients, their lowest precision, and counts."""
-        coarsest, by_rows = (np.max([reply[name] for reply in self.replies]) for name in ("eps", "rows"))
-        n = np.array(int(self.n.sum()))
-        found = {"n": n, "eps": np.asarray(coarsest), "rows": np.asarray(by_rows)}
-        if "count" in self.replies[0]:
-            found["count"] = self.seen.sum(axis=0)
-        return found
-
     def squares_by_client(self, frame: Frame) -> Array:
         """Return the sum of squares t_i of each client's rows in a frame."""
         return np.asarray(self.squares_by_column(frame).sum(axis=1))
@@ -115,7 +116,7 @@ class _CollectedAnswers:
         rows = np.maximum(seen.sum(axis=0), np.finfo(float).tiny)
         mean = (seen * self.mean).sum(axis=0) / rows
         between = seen * (self.mean - mean) ** 2
-        return {**self.unweighted_parts, "mean": mean, "m2": weights @ self.m2 + between.sum(axis=0)}
+        return {**_unweighted_parts(self.replies), "mean": mean, "m2": weights @ self.m2 + between.sum(axis=0)}
 
     def weighted_product(self, block: Array, mean: Array, weights: Array) -> Array:
         """Return C B about a mean: sum_i w_i (P_i + n_i e_i e_i'B), where e_i is the mean of client i minus `mean`."""
@@ -169,50 +170,98 @@ class MedianOpening(WeightedOpening):
     """An opening whose frame consists of medians over clients: of means, deviations and largest absolute values.
 
     Without a share, all clients have the same weight. With a share, the weight of a client is its number of
-    rows, limited to this share of the total.
+    rows, limited to this share of the total. Medians are computed for a few columns at a time.
     """
 
+    weighs_products: ClassVar[bool] = False
+
     def _merge_answers(self, state: OpeningState, model: Model) -> tuple[Arrays, Weights]:
-        answers = _CollectedAnswers.from_stack(state.said)
-        weights, there = self._weights(answers), self._weights_by_column(answers)
-        total = answers.unweighted_parts
-        total["mean"] = weighted_median(answers.mean, there)
-        variances = weighted_median(answers.m2 / np.maximum(answers.seen, 1.0), there)
-        if model.center and not variances.any() and (answers.m2.any() or np.ptp(answers.mean, axis=0).any()):
+        replies = tuple(state.said.values())
+        weights = self._weights(replies)
+        total = _unweighted_parts(replies)
+        total["mean"] = _medians(replies, weights, lambda columns, seen: _lines(replies, "mean", columns))
+        variances = _medians(
+            replies, weights, lambda columns, seen: _lines(replies, "m2", columns) / np.maximum(seen, 1.0)
+        )
+        if model.center and not variances.any() and _clients_vary(replies):
             raise DataError(
                 "At least half of the clients have a single row, or the same row many times, so the median of their "
                 "variances is 0. Combine clients with few rows, or use krylov."
             )
         total["m2"] = variances * total.get("count", total["n"])
         if state.peaks:
-            peaks = np.stack([reply["peak"] for reply in answers.replies])
-            total["peak"] = weighted_median(peaks, there)
-        total["product"] = answers.weighted_product(self._block_to_multiply(state, total), total["mean"], weights)
-        by_client = dict(zip(answers.clients, weights.tolist(), strict=True))
+            total["peak"] = _medians(replies, weights, lambda columns, seen: _lines(replies, "peak", columns))
+        # The product would be a sum over clients and not a median, so it is not used.
+        total["product"] = np.zeros(self._block_to_multiply(state, total).shape)
+        by_client = dict(zip(state.said, weights.tolist(), strict=True))
         return total, Weights({} if self.share is None else by_client)
 
     def finish(self, state: OpeningState, model: Model) -> Model:
         found = super().finish(state, model)
         # The total variance is a sum of medians of mean squares about the common center, because the variances along
         # components are such medians, too.
-        answers = _CollectedAnswers.from_stack(state.said)
-        squares = weighted_median(
-            answers.squares_by_column(found.frame) / answers.n[:, None], self._weights_by_column(answers)
-        )
-        # The product is dropped, because it is a sum over clients and not a median.
+        replies = tuple(state.said.values())
+        n = np.array([[float(reply["n"])] for reply in replies])
+
+        def mean_squares(columns: slice, seen: Array) -> Array:
+            mean, m2 = (_lines(replies, name, columns) for name in ("mean", "m2"))
+            # n has one line for each client, like all other arrays.
+            part: Any = Moments(cast(int, n), mean, m2, seen)
+            return np.asarray(part.sums_in_frame(_frame_of_columns(found.frame, columns))[1] / n)
+
+        squares = _medians(replies, self._weights(replies), mean_squares)
         return replace(found, product=None, trace=float(found.n * squares.sum()))
 
-    def _weights(self, answers: _CollectedAnswers) -> Array:
+    def _weights(self, replies: Sequence[Arrays]) -> Array:
         if self.share is None:
-            return np.ones(len(answers.n))
-        return np.asarray(answers.n * cap_factors(answers.n, self.share))
+            return np.ones(len(replies))
+        n = np.array([float(reply["n"]) for reply in replies])
+        return np.asarray(n * cap_factors(n, self.share))
 
-    def _weights_by_column(self, answers: _CollectedAnswers) -> Array:
-        """Return the weight of each client in the median of each column.
 
-        The weight is 0 if the client has no values in the column.
-        """
-        return np.asarray(self._weights(answers)[:, None] * (answers.seen > 0.0))
+def _medians(replies: Sequence[Arrays], weights: Array, values: Callable[[slice, Array], Array]) -> Array:
+    """Return the weighted median over clients in each column. A client without values in a column does not count.
+
+    `values` is a function that returns some columns of the values, with one line for each client. It is called with
+    these columns and with the number of values behind each entry.
+    """
+    d = len(replies[0]["mean"])
+    width = max(_AT_ONCE // len(replies), 1)
+    found = []
+    for columns in (slice(i, i + width) for i in range(0, d, width)):
+        if "count" in replies[0]:
+            seen = _lines(replies, "count", columns)
+            there = weights[:, None] * (seen > 0.0)
+        else:
+            seen, there = np.array([[float(reply["n"])] for reply in replies]), weights
+        found.append(weighted_median(values(columns, seen), there))
+    return np.concatenate(found)
+
+
+def _lines(replies: Sequence[Arrays], name: str, columns: slice) -> Array:
+    """Return these columns of an array of all clients, with one line for each client."""
+    return np.array([reply[name][columns] for reply in replies], dtype=np.float64)
+
+
+def _frame_of_columns(frame: Frame, columns: slice) -> Frame:
+    parts = (None if a is None else a[columns] for a in (frame.mean, frame.scale, frame.fill))
+    return Frame(*parts)
+
+
+def _clients_vary(replies: Sequence[Arrays]) -> bool:
+    """Return whether the rows of a client vary, or the means of clients differ."""
+    first = replies[0]["mean"]
+    return any(reply["m2"].any() or (reply["mean"] != first).any() for reply in replies)
+
+
+def _unweighted_parts(replies: Sequence[Arrays]) -> Arrays:
+    """Return the parts that are not weighted: the number of rows of all clients, their lowest precision, and counts."""
+    coarsest, by_rows = (np.max([reply[name] for reply in replies]) for name in ("eps", "rows"))
+    n = np.array(sum(int(reply["n"]) for reply in replies))
+    found = {"n": n, "eps": np.asarray(coarsest), "rows": np.asarray(by_rows)}
+    if "count" in replies[0]:
+        found["count"] = sum(reply["count"].astype(np.float64) for reply in replies)
+    return found
 
 
 def cap_factors(sizes: Array, share: float) -> Array:

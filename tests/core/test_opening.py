@@ -206,7 +206,7 @@ def test_centering_turns_off_without_a_frame():
 @pytest.mark.parametrize("gaps", [False, True])
 @every("scale", [None, "std"])
 def test_the_sums_of_sites_are_those_of_their_rows_in_the_frame(scale, gaps, compared, monkeypatch):
-    monkeypatch.setattr(opening, "_COMPARED", compared)
+    monkeypatch.setattr(opening, "COMPARED", compared)
     X, missing = far_from_zero(14), "error"
     parts = deal(X, (130, 69, 200, 1))
     if gaps:
@@ -237,7 +237,7 @@ def kept_of(clients, *, judged):
 
 @pytest.mark.parametrize("judged", [False, True])
 def test_the_server_keeps_of_many_clients_only_what_it_uses(judged, monkeypatch):
-    monkeypatch.setattr(opening, "_COMPARED", 2 * 8)
+    monkeypatch.setattr(opening, "COMPARED", 2 * 8)
     monkeypatch.setattr(opening, "SUMMED", 3 * 8)
     claims = {"n", "eps", "mean", "m2"}
     assert kept_of(2, judged=judged) == [{*claims, "product"}] * 2

@@ -151,11 +151,11 @@ def cluster():
         )
         address = process.stdout.readline().strip()
         if not address:
-            process.communicate(timeout=60)
+            process.communicate(timeout=300)
             complaints.seek(0)
             pytest.fail(f"Ray's cluster has ended with {process.returncode}: {complaints.read()[-4000:]}")
         yield address
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ needed = pytest.mark.skipif(
     reason="it takes Ray (the extra simulation), and a /proc in which the processes of a run are found",
 )
 ROOT = Path(__file__).parents[1]
-LONG = 300.0  # seconds for one run
+LONG = 600.0  # seconds for one run
 
 # below those of callers, above those of Ray's workers
 _FIRST, _LAST = 20_000, 32_000
@@ -87,7 +87,7 @@ class LocalSuperLink:
 
     def close(self):
         """End every process."""
-        self._cleaner.communicate(timeout=60)
+        self._cleaner.communicate(timeout=300)
         self._forks.close()
         assert self._cleaner.returncode == 0
 

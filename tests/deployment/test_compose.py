@@ -28,7 +28,7 @@ DOCKER = ROOT / "docker"
 COMPOSE = yaml.safe_load((DOCKER / "compose.yaml").read_text())
 SERVICES = COMPOSE["services"]
 NODES = [name for name in SERVICES if name.startswith("node-")]
-PATIENCE = 240.0  # seconds to wait for an event
+PATIENCE = 600.0  # seconds to wait for an event
 MEASURED = "node-0"  # Its processes are not forks, which would share memory.
 MOST = 120.0  # MB of a node's ClientApp that are its own
 
@@ -133,7 +133,7 @@ class Containers:
     def end(self, name):
         """End all that a service has started."""
         end_all(self.home(name))
-        self.running.pop(name).wait(20)
+        self.running.pop(name).wait(180)
 
     def close(self):
         for name in list(self.running):

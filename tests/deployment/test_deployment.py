@@ -216,7 +216,7 @@ def test_a_node_that_forgot_everything_goes_on_and_the_others_remember(federatio
 def test_a_node_with_a_key_that_is_not_registered_is_refused(federation, tmp_path):
     stranger = keys.write_keys(tmp_path / "stranger", nodes=1)
     node = federation.start_node(0, key=stranger.nodes[0])
-    assert node.process.wait(60) != 0
+    assert node.process.wait(180) != 0
     assert node.id is None
 
 

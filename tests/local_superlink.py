@@ -30,10 +30,10 @@ _PORTS = itertools.cycle(sorted(range(_FIRST, _LAST), key=lambda port: (port - 9
 Run = namedtuple("Run", "log status details")
 
 
-def end_all(home):
+def end_all(home, *, kindly=True):
     """End every process that was started with this FLWR_HOME, by its id, until there is none."""
     mark = f"FLWR_HOME={home}\0".encode()
-    for how in [signal.SIGTERM] * 20 + [signal.SIGKILL] * 50:
+    for how in [signal.SIGTERM] * 20 * kindly + [signal.SIGKILL] * 200:
         found = []
         for place in Path("/proc").iterdir():
             try:

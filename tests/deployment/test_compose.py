@@ -130,9 +130,9 @@ class Containers:
                     return int(re.search(r"Anonymous: +(\d+) kB", (place / "smaps_rollup").read_text())[1]) / 1024
         return 0.0
 
-    def end(self, name):
+    def end(self, name, *, kindly=True):
         """End all that a service has started."""
-        end_all(self.home(name))
+        end_all(self.home(name), kindly=kindly)
         self.running.pop(name).wait(180)
 
     def close(self):
@@ -175,7 +175,7 @@ def test_the_federation_of_the_compose_file_goes_on_where_its_superlink_was_kill
         containers.start(name)
     checkpoint = tmp_path / "superlink/out/run.ckpt"
     containers.until(checkpoint.exists, "checkpoint")
-    containers.end("superlink")  # as if its machine restarted, and with it the ServerApp
+    containers.end("superlink", kindly=False)  # as if power failed, and the ServerApp with it: no message follows
     containers.end("run")
     assert checkpoint.exists()
 

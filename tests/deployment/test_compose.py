@@ -180,14 +180,13 @@ def test_the_federation_of_the_compose_file_goes_on_where_its_superlink_was_kill
     assert checkpoint.exists()
 
     containers.start("superlink")  # restart: always
-    for name in NODES:
-        containers.header(name, "Connection successful after")
-        assert containers.running[name].poll() is None
+    containers.header("superlink", "Uvicorn running", times=2)
     run, own = containers.start("run"), 0.0
     while run.poll() is None:
         own = max(own, containers.local_results(MEASURED, "flwr-clientapp"))
         time.sleep(0.2)
     assert run.returncode == 0
+    assert all(containers.running[name].poll() is None for name in NODES)
     assert 0.0 < own < MOST
     assert "finished:completed" in containers.log("run")
     assert "Continuing from" in containers.log("run")

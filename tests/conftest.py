@@ -95,6 +95,16 @@ def not_synced(monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda handle: None)
 
 
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch):
+    """A run that takes seconds on a slow machine does what it does elsewhere.
+
+    It says nothing of its rounds on the way, and waits no more often for the disk.
+    """
+    for seconds in ("flower_pca.commands.common.EVERY", "flower_pca.base.checkpoint._EVERY"):
+        monkeypatch.setattr(seconds, float("inf"))
+
+
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     """The node's user's own place, where a ledger lies without memory_dir."""
@@ -151,11 +161,11 @@ def cluster():
         )
         address = process.stdout.readline().strip()
         if not address:
-            process.communicate(timeout=60)
+            process.communicate(timeout=300)
             complaints.seek(0)
             pytest.fail(f"Ray's cluster has ended with {process.returncode}: {complaints.read()[-4000:]}")
         yield address
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
 
 
 @pytest.fixture(scope="session")

@@ -76,7 +76,7 @@ class Forks:
     def close(self):
         """End the process that listens; its forks end with their commands."""
         self._process.terminate()
-        self._process.communicate(timeout=60)
+        self._process.communicate(timeout=300)
         self._folder.cleanup()
 
 

@@ -21,7 +21,7 @@ needed = pytest.mark.skipif(
     reason="it takes Ray (the extra simulation), and a /proc in which the processes of a run are found",
 )
 ROOT = Path(__file__).parents[1]
-LONG = 300.0  # seconds for one run
+LONG = 600.0  # seconds for one run
 
 # below those of callers, above those of Ray's workers
 _FIRST, _LAST = 20_000, 32_000
@@ -30,10 +30,10 @@ _PORTS = itertools.cycle(sorted(range(_FIRST, _LAST), key=lambda port: (port - 9
 Run = namedtuple("Run", "log status details")
 
 
-def end_all(home):
+def end_all(home, *, kindly=True):
     """End every process that was started with this FLWR_HOME, by its id, until there is none."""
     mark = f"FLWR_HOME={home}\0".encode()
-    for how in [signal.SIGTERM] * 20 + [signal.SIGKILL] * 50:
+    for how in [signal.SIGTERM] * 20 * kindly + [signal.SIGKILL] * 200:
         found = []
         for place in Path("/proc").iterdir():
             try:
@@ -87,7 +87,7 @@ class LocalSuperLink:
 
     def close(self):
         """End every process."""
-        self._cleaner.communicate(timeout=60)
+        self._cleaner.communicate(timeout=300)
         self._forks.close()
         assert self._cleaner.returncode == 0
 

@@ -38,7 +38,7 @@ def test_an_archive_is_encrypted_and_the_node_is_stopped_while_it_is_made(tmp_pa
     def call(words):
         command = ["sh", "-ec", words]
         return subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, timeout=60, check=True
+            command, cwd=tmp_path, env=environment, capture_output=True, timeout=300, check=True
         ).stdout
 
     (block,) = [block for block in blocks("docs/back-up.md", "sh") if "--symmetric" in block]
@@ -51,6 +51,6 @@ def test_an_archive_is_encrypted_and_the_node_is_stopped_while_it_is_made(tmp_pa
     listed = call(f"gpg --decrypt {archive} | tar --list --gzip").decode()
     assert all(f"{place[1:]}/{name}" in listed for place, name in places.items())
     words = [shutil.which("gpg"), *GPG, "another", "--decrypt", archive]
-    wrong = subprocess.run(words, env=environment, capture_output=True, timeout=60, check=False)
+    wrong = subprocess.run(words, env=environment, capture_output=True, timeout=300, check=False)
     assert wrong.returncode != 0
     assert wrong.stdout == b""

@@ -15,6 +15,7 @@ from flower_pca import DataError, PCAResult, simulate
 from flower_pca.base import checkpoint as module
 from flower_pca.core.run import Run
 
+EVERY = module._EVERY  # before a test changes it
 PARTS = evenly(falling(90, 30, seed=2, ratio=1.05), 3)
 
 
@@ -40,6 +41,7 @@ def syncs_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_few_messages_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(module, "_EVERY", EVERY)
     syncs = syncs_of(monkeypatch)
     result = run_at(tmp_path / "run", name="ssi")
     assert len(result.history) > 20

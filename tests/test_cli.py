@@ -429,12 +429,12 @@ def test_a_process_says_its_version_and_loads_nothing_heavy_for_help():
     from flower_pca import __version__
 
     process = started_command("--version", program=("-m", "flower_pca"))
-    assert process.communicate(timeout=60) == (f"flower-pca {__version__}\n", "")
+    assert process.communicate(timeout=300) == (f"flower-pca {__version__}\n", "")
     assert process.returncode == 0
     code = "import atexit, sys, flower_pca.cli as command; atexit.register(lambda: print(*sys.modules)); "
     code += "command.main(['-h'])"
     process = started_command(program=("-c", code))
-    said, err = process.communicate(timeout=60)
+    said, err = process.communicate(timeout=300)
     assert (process.returncode, err) == (0, "")
     assert "exit codes: 0 success; 1 the run" in said
     loaded = said.splitlines()[-1].split()
@@ -447,7 +447,7 @@ def test_a_reader_that_stops_is_no_traceback():
     process.stdout.close()
     assert process.stderr.read() == ""
     process.stderr.close()
-    assert process.wait(timeout=60) == 1
+    assert process.wait(timeout=300) == 1
 
 
 def interrupted(words, checkpoint):
@@ -455,7 +455,7 @@ def interrupted(words, checkpoint):
     process = started_command(*words, program=("-c", SLOW_DISK))
     wait("the checkpoint", lambda: checkpoint.exists() or process.poll() is not None, pause=0.002)
     process.send_signal(signal.SIGINT)
-    said, err = process.communicate(timeout=60)
+    said, err = process.communicate(timeout=300)
     return process.returncode, said, err
 
 

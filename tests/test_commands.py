@@ -98,7 +98,7 @@ def known_options(commands):
     run = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", HELP, json.dumps(commands)],
         env={**os.environ, "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"},
-        capture_output=True, text=True, timeout=120, check=True,
+        capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip
     said = run.stdout.split("\0")[:-1]
     found = [set(re.findall(r"--[a-z][a-z0-9-]+", each)) for each in said]
@@ -264,7 +264,7 @@ def test_the_list_of_trusted_keys_is_one_that_the_nodes_believe(tmp_path, monkey
     publics = re.findall(r"\S+\.pub", block)
     for i, public in enumerate(publics):
         shutil.copy(f"keys/node-{i}.pub", public)
-    subprocess.run(["sh", "-ec", block], check=True, timeout=60)
+    subprocess.run(["sh", "-ec", block], check=True, timeout=300)
     for i in range(len(publics)):
         identity = NodeIdentity.load(f"keys/node-{i}", "trusted-keys")
         assert len(identity.trusted) == 2
@@ -278,7 +278,7 @@ def test_a_key_made_by_hand_is_of_the_kind_that_ours_are(tmp_path):
 
     commands = {tuple(command) for command in with_program("ssh-keygen") if "ecdsa" in command}
     for command in commands:
-        subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
+        subprocess.run(command, cwd=tmp_path, check=True, timeout=300)
     publics = list(tmp_path.glob("*.pub"))
     assert len(publics) == len(commands) > 0
     assert cli.main(["keys", str(tmp_path / "ours"), "--nodes", "1"]) == 0

@@ -55,7 +55,7 @@ def site(tmp_path_factory):
     (folder / "sitecustomize.py").write_text(NO_NETWORK)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
     command = [sys.executable, "-m", "zensical", "build", "--strict"]
-    run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "No issues found" in run.stderr
     return folder / "site"

@@ -33,9 +33,9 @@ def printed(cell):
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_runs_and_prints_what_it_was_saved_with(name, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "IPYTHONDIR": str(tmp_path / "ipython")}
-    command = [sys.executable, "-W", "ignore", "-c", RUN, f"--output={tmp_path / name}", "--timeout=300", name]
+    command = [sys.executable, "-W", "ignore", "-c", RUN, f"--output={tmp_path / name}", "--timeout=600", name]
     run = subprocess.run(
-        command, cwd=ROOT / "examples", env=environment, capture_output=True, text=True, timeout=400, check=False
+        command, cwd=ROOT / "examples", env=environment, capture_output=True, text=True, timeout=900, check=False
     )
     assert run.returncode == 0, run.stderr
     saved, now = cells(ROOT / "examples" / name), cells(tmp_path / name)

@@ -141,7 +141,9 @@ def test_columns_of_a_stream_that_does_not_know_them_are_those_of_its_batches(ma
             allow=["st_miss"],
         )
         strategies.TrackingStrategy("st_miss", n_components=1, steps=2, mask=mask).fit(FakeGrid(app, len(streams)))
-        return [files.read(p, "ledger of a node", private=True)[0]["columns"] for p in folder.glob("*ledger*.npz")]
+        return [
+            files.read(p, "ledger of a node", private=True)[0]["columns"] for p in sorted(folder.glob("*ledger*.npz"))
+        ]
 
     batches = [[X[20 * i : 20 * i + 20] for i in range(2)] for X in SHARDS[:2]]
     known = columns([Stream(of) for of in batches], tmp_path / "known")

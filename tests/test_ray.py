@@ -256,7 +256,7 @@ def test_the_command_on_ray_prints_json_alone(cluster: str, tmp_path: Path) -> N
     words = ["run", tmp_path / "x.npy", "--components", 3, "--clients", 2, "--out", tmp_path / "out", "--json"]
     command = [sys.executable, "-m", "flower_pca.cli", *map(str, words), "--backend", "ray"]
     environment = {**os.environ, "RAY_ADDRESS": cluster}
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert run.returncode == 0, run.stderr
     plain = simulate("auto", np.array_split(X, 2), n_components=3)
     assert json.loads(run.stdout)["explained_variance"] == plain.explained_variance_.tolist()

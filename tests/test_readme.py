@@ -60,7 +60,7 @@ STEPS = [step for command in COMMANDS for step in command]
 def quickstart(arguments, cwd):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     command = [sys.executable, "-W", "error", *arguments]
-    run = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    run = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert run.returncode == 0, run.stderr
     return run.stdout
 
@@ -187,7 +187,7 @@ def test_the_readme_has_two_commands_and_nothing_unknown_in_them():
 @pytest.mark.slow
 def test_a_virtual_environment_is_made_where_the_next_steps_look_for_it(tmp_path):
     (step,) = [step for step in STEPS if step[0] == "python3.11"]
-    subprocess.run([sys.executable, *step[1:], "--without-pip"], cwd=tmp_path, check=True, timeout=300)
+    subprocess.run([sys.executable, *step[1:], "--without-pip"], cwd=tmp_path, check=True, timeout=600)
     assert (tmp_path / ".venv/bin/python").exists()
 
 

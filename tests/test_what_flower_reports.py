@@ -130,7 +130,7 @@ def test_flower_asks_for_a_newer_version_unless_another_variable_is_set(monkeypa
     monkeypatch.delenv("FLWR_DISABLE_UPDATE_CHECK", raising=False)
     monkeypatch.setattr(module.requests, "post", post)
     module.warn_if_flwr_update_available(process_name="flower-supernode")
-    url, said = posted.get(timeout=60)
+    url, said = posted.get(timeout=300)
     assert urllib.parse.urlsplit(url).hostname == "api.flower.ai"
     assert set(said) == {"package_name", "flwr_version", "python_version", "os", "os_version", "process_name"}
     monkeypatch.setenv("FLWR_DISABLE_UPDATE_CHECK", "1")

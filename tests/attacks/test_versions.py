@@ -470,9 +470,9 @@ def answered_at_once(tables, folder):
     processes = [make.Process(target=work, args=each) for each in enumerate(tables)]
     for process in processes:
         process.start()
-    found = [out.get(timeout=60) for _ in processes]
+    found = [out.get(timeout=300) for _ in processes]
     for process in processes:
-        process.join(60)
+        process.join(300)
     return [n for n in found if n is not None]
 
 

@@ -28,7 +28,7 @@ DOCKER = ROOT / "docker"
 COMPOSE = yaml.safe_load((DOCKER / "compose.yaml").read_text())
 SERVICES = COMPOSE["services"]
 NODES = [name for name in SERVICES if name.startswith("node-")]
-PATIENCE = 240.0  # seconds to wait for an event
+PATIENCE = 600.0  # seconds to wait for an event
 MEASURED = "node-0"  # Its processes are not forks, which would share memory.
 MOST = 120.0  # MB of a node's ClientApp that are its own
 
@@ -130,10 +130,10 @@ class Containers:
                     return int(re.search(r"Anonymous: +(\d+) kB", (place / "smaps_rollup").read_text())[1]) / 1024
         return 0.0
 
-    def end(self, name):
+    def end(self, name, *, kindly=True):
         """End all that a service has started."""
-        end_all(self.home(name))
-        self.running.pop(name).wait(20)
+        end_all(self.home(name), kindly=kindly)
+        self.running.pop(name).wait(180)
 
     def close(self):
         for name in list(self.running):
@@ -175,19 +175,18 @@ def test_the_federation_of_the_compose_file_goes_on_where_its_superlink_was_kill
         containers.start(name)
     checkpoint = tmp_path / "superlink/out/run.ckpt"
     containers.until(checkpoint.exists, "checkpoint")
-    containers.end("superlink")  # as if its machine restarted, and with it the ServerApp
+    containers.end("superlink", kindly=False)  # as if power failed, and the ServerApp with it: no message follows
     containers.end("run")
     assert checkpoint.exists()
 
     containers.start("superlink")  # restart: always
-    for name in NODES:
-        containers.header(name, "Connection successful after")
-        assert containers.running[name].poll() is None
+    containers.header("superlink", "Uvicorn running", times=2)
     run, own = containers.start("run"), 0.0
     while run.poll() is None:
         own = max(own, containers.local_results(MEASURED, "flwr-clientapp"))
         time.sleep(0.2)
     assert run.returncode == 0
+    assert all(containers.running[name].poll() is None for name in NODES)
     assert 0.0 < own < MOST
     assert "finished:completed" in containers.log("run")
     assert "Continuing from" in containers.log("run")

@@ -216,7 +216,7 @@ def test_a_node_that_forgot_everything_goes_on_and_the_others_remember(federatio
 def test_a_node_with_a_key_that_is_not_registered_is_refused(federation, tmp_path):
     stranger = keys.write_keys(tmp_path / "stranger", nodes=1)
     node = federation.start_node(0, key=stranger.nodes[0])
-    assert node.process.wait(60) != 0
+    assert node.process.wait(180) != 0
     assert node.id is None
 
 
@@ -279,7 +279,7 @@ def test_a_node_whose_app_dies_is_left_out_after_two_messages_and_counts_again_o
     federation.present(0, 1, 2)
     last = federation.node(2)
     last.dies.write_text("1")
-    run = federation.run("Krylov", hold=4, round_timeout=8.0, **RUN)
+    run = federation.run("Krylov", hold=4, round_timeout=15.0, **RUN)
     try:
         run.held()
         federation.present(0, 1)
@@ -292,7 +292,7 @@ def test_a_node_whose_app_dies_is_left_out_after_two_messages_and_counts_again_o
     assert result.status.ok
     assert_pooled(result, federation.shards)
     died = [r.failures[str(last.id)] for r in result.history if str(last.id) in r.failures]
-    assert died == ["no answer within 8 s: the process of its ClientApp may have died"] * 2
+    assert died == ["no answer within 15 s: the process of its ClientApp may have died"] * 2
     assert result.history[2].asked == 1
     said = federation.flwr("log", str(run.id), "trial", "--show")
     assert f"node {last.id} (partition-id 2) was left out: {died[0]}" in said

@@ -95,7 +95,7 @@ def test_a_federation_in_images_gives_the_bits_of_a_simulation(images, tmp_path)
     images.header("run", "registered successfully", len(NODES))
     for name in NODES:
         images.start(name)
-    assert run.wait(240) == 0, images.log("run")
+    assert run.wait(600) == 0, images.log("run")
     shards = [np.load(tmp_path / f"data/rows-{i}.npy") for i in range(len(NODES))]
     reference = simulate("auto(oversample='auto')", shards, n_components=3, answers="fixed")
     result = PCAResult.load(tmp_path / "superlink/out/result.npz")

@@ -16,7 +16,6 @@ from flower_pca import ColumnsResult, PCAResult, simulate
 from flower_pca.assembly import config
 from flower_pca.assembly import run as run_of
 from flower_pca.names import ids
-from flower_pca.names.table import Table
 
 APART = suiting("partitioned_by")
 
@@ -190,9 +189,6 @@ def test_rows_without_ids_go_by_position_and_the_result_says_so():
     assert any("matched by position" in choice for choice in result.decisions)
 
 
-# What does not fit together.
-
-
 # Ids.
 
 
@@ -213,12 +209,6 @@ def test_a_digest_is_of_all_ids_and_of_one_run():
         run_of(config("krylov", n_components=1, partitioned_by="columns")).position.model.split.salt for _ in range(2)
     }
     assert len(salts) == 2
-
-
-def test_rows_keep_their_ids_where_some_are_taken():
-    rows = Table(X, ids=PEOPLE)
-    assert rows[[3, 1]].ids == ("P003", "P001")
-    assert rows[5:7].ids == ("P005", "P006")
 
 
 @pytest.mark.slow

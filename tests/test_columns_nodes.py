@@ -5,7 +5,17 @@ import pandas as pd
 import pytest
 from builders import interrupt_after
 from cases import every
-from fake_grid import arrays_in, config_of, examples_of, grid_of, kill_when, metrics_of, request_of, with_arrays
+from fake_grid import (
+    arrays_in,
+    config_of,
+    examples_of,
+    grid_of,
+    kill_when,
+    listen_to,
+    metrics_of,
+    request_of,
+    with_arrays,
+)
 from people import PARTS, PEOPLE, K, X, changed, frames, reference
 
 from flower_pca import ColumnsResult, NotEnoughNodes, Ray, Table, simulate
@@ -93,15 +103,11 @@ def test_ids_are_told_by_a_digest_of_the_run_and_never_themselves(tmp_path):
 
 @pytest.mark.slow
 def test_how_many_columns_a_node_has_is_not_told():
-    shards, counts = rows_of_sites(frames()), []
+    shards = rows_of_sites(frames())
     grid = grid_of(shards, split_columns=True)
-
-    def listen(message, reply):
-        arrays, examples = arrays_in(reply), examples_of(reply)
-        counts.append((int(arrays["n"]) if "n" in arrays else 1, examples, metrics_of(reply)["columns.count"]))
-        return reply
-
-    grid.tamper = listen
+    counts = listen_to(
+        grid, lambda reply: (int(arrays_in(reply).get("n", 1)), examples_of(reply), metrics_of(reply)["columns.count"])
+    )
     fitted_by_columns(shards, grid=grid, algorithm="ssi")
     assert set(counts) == {(1, 90, 90)}
 

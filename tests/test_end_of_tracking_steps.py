@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from builders import sine
 
 from flower_pca import STMiss, Stream, track
-from flower_pca.base import linalg
 from flower_pca.tracking.solver import SubspaceSolver, orthogonal_columns
 from sims.over_air import moving
 
@@ -44,7 +44,7 @@ def test_a_step_does_not_end_before_its_basis_agrees_with_lapack(n, noise):
         s, Vt = np.linalg.svd(L, full_matrices=False)[1:]
         for tol in (1e-4, 1e-8):
             basis, values, _ = krylov_solved(L, P, tol=tol, seed=seed)
-            assert linalg.sin_theta(basis, Vt[:r].T) < 2 * tol, f"seed {seed}, tol {tol}"
+            assert sine(basis.T, Vt[:r]) < 2 * tol, f"seed {seed}, tol {tol}"
             np.testing.assert_allclose(values, s[:r] ** 2, rtol=2 * tol, err_msg=f"seed {seed}, tol {tol}")
 
 
@@ -69,7 +69,7 @@ def test_a_space_as_large_as_the_rows_are_many_needs_no_message_more():
         basis, values, messages = krylov_solved(L, P, tol=1e-8, seed=seed)
         s, Vt = np.linalg.svd(L, full_matrices=False)[1:]
         assert messages == 2
-        assert linalg.sin_theta(basis, Vt[:4].T) < 1e-10
+        assert sine(basis.T, Vt[:4]) < 1e-10
         np.testing.assert_allclose(values, s[:4] ** 2, rtol=1e-10)
 
 

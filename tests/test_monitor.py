@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from builders import pooled
+from builders import StopError, gone_on, pooled
 from cases import every
 from fake_grid import arrays_in, grid_of, with_arrays
 from results import assert_same_bits
@@ -154,9 +154,13 @@ def test_where_components_explain_all_only_more_than_rounding_is_beyond():
 # Limits from the clients' own rows.
 
 
-def pooled_quantiles(result, shards, level, frame):
-    own = LocalData(np.vstack(shards), missing=result.fill_ is not None).in_frame(frame)
-    t2, spe = histograms.distances(np.concatenate(list(own.dense())), result.components_.T, result.explained_variance_)
+def pooled_quantiles(result, shards, level):
+    """The quantiles of T2 and SPE of all rows along the components of a result; gaps are the mean of their column."""
+    rows = np.vstack(shards)
+    centered = np.where(np.isnan(rows), np.nanmean(rows, axis=0), rows) - result.mean_
+    scores = centered @ result.components_.T
+    t2 = np.sum(scores**2 / result.explained_variance_, axis=1)
+    spe = np.sum((centered - scores @ result.components_) ** 2, axis=1)
     return [np.quantile(values, level, method="inverted_cdf") for values in (t2, spe)]
 
 
@@ -174,7 +178,7 @@ def test_limits_of_components_that_are_no_eigenvectors_are_quantiles_of_the_rows
     if missing == "local_mean":
         shards = [np.where(np.isnan(X), np.nanmean(X, axis=0), X) for X in shards]
     limits = Monitor(result).limits(0.95)
-    assert_within_a_bin(limits, pooled_quantiles(result, shards, 0.95, result.frame))
+    assert_within_a_bin(limits, pooled_quantiles(result, shards, 0.95))
     assert "which the components were fitted to; new rows exceed the limits more often" in limits.words
 
 
@@ -287,12 +291,10 @@ def test_a_client_that_counts_more_rows_than_it_has_is_refused():
 def test_a_run_that_is_interrupted_before_the_counts_goes_on(tmp_path):
     def stop(run):
         if run.history[-1].stage == "evaluate":
-            raise KeyboardInterrupt
+            raise StopError
 
-    path = tmp_path / "state.npz"
-    with pytest.raises(KeyboardInterrupt):
-        of_frame("scaled", monitor=True, reconstruction_error=True, checkpoint=path, on_round=stop)
-    result = of_frame("scaled", monitor=True, reconstruction_error=True, checkpoint=path)
+    asked = {"monitor": True, "reconstruction_error": True}
+    result = gone_on(of_frame, "scaled", path=tmp_path / "state.npz", stop=stop, **asked)
     np.testing.assert_array_equal(result.histograms_, of_frame("scaled", monitor=True).histograms_)
 
 

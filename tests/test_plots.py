@@ -60,6 +60,25 @@ def axes(given, what, shards=None):
     return figure(given, what, shards=shards).axes[0]
 
 
+def assert_is_whole(drawn, what):
+    """Nothing of a picture is cut off, and no legend or label covers another part."""
+    drawn.draw_without_rendering()
+    inches = drawn.get_tightbbox()
+    assert min(inches.x0, inches.y0) >= 0.0, what
+    assert inches.x1 <= drawn.get_figwidth(), what
+    assert inches.y1 <= drawn.get_figheight(), what
+    for ax in drawn.axes:
+        left, right = ax.get_xlim()
+        labels = [tick.label1 for tick in ax.xaxis.get_major_ticks() if left <= tick.get_loc() <= right]
+        boxes = [label.get_window_extent() for label in labels if label.get_text() and label.get_visible()]
+        assert all(a.x1 < b.x0 for a, b in pairwise(boxes)), what
+        if ax.get_legend():
+            assert not ax.get_legend().get_window_extent().overlaps(ax.title.get_window_extent()), what
+    legends = [ax.get_legend() for ax in drawn.axes if ax.get_legend()] + drawn.legends
+    covered = [legend.get_window_extent() for legend in legends]
+    assert not any(box.overlaps(ax.patch.get_window_extent()) for box in covered for ax in drawn.axes), what
+
+
 @pytest.mark.parametrize(
     "case", [case for case in CASES if case not in ("heatmap", "faps", "not converged", "one component")]
 )
@@ -71,23 +90,7 @@ def test_no_picture_has_clipped_or_overlapping_text(case):
         of_messages = {"convergence", "bytes"}
         drawn_here = [what for what in drawn_here if (what in of_messages) == (case in ("one shot", "clients changed"))]
     for what in drawn_here:
-        drawn = figure(given, what, shards=parts)
-        drawn.draw_without_rendering()
-        inches = drawn.get_tightbbox()
-        assert inches.x0 >= 0.0, what
-        assert inches.y0 >= 0.0, what
-        assert inches.x1 <= drawn.get_figwidth(), what
-        assert inches.y1 <= drawn.get_figheight(), what
-        for ax in drawn.axes:
-            left, right = ax.get_xlim()
-            labels = [tick.label1 for tick in ax.xaxis.get_major_ticks() if left <= tick.get_loc() <= right]
-            boxes = [label.get_window_extent() for label in labels if label.get_text() and label.get_visible()]
-            assert all(a.x1 < b.x0 for a, b in pairwise(boxes)), what
-            if ax.get_legend():
-                assert not ax.get_legend().get_window_extent().overlaps(ax.title.get_window_extent()), what
-        legends = [ax.get_legend() for ax in drawn.axes if ax.get_legend()] + drawn.legends
-        covered = [legend.get_window_extent() for legend in legends]
-        assert not any(box.overlaps(ax.patch.get_window_extent()) for box in covered for ax in drawn.axes), what
+        assert_is_whole(figure(given, what, shards=parts), what)
 
 
 @pytest.mark.parametrize("case", ["one feature", "many features"])

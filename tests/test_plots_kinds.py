@@ -1,9 +1,8 @@
 """Test pictures of special kinds of results: they show all values, and nothing is cut off."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
+from test_plots import assert_is_whole
 from test_report_kinds import KINDS, SITES, case, noisy, tracked
 
 from flower_pca import TrackingResult
@@ -28,19 +27,7 @@ def test_nothing_is_cut_covered_or_run_together(kind):
     result, parts = case(kind)
     of_any = {"cumulative", "means", "errors", "bytes"} if kind in ("one shot", "robust", "personal") else ()
     for what in (what for what in available(result, parts) if what not in of_any):  # pictures that a plain run also has
-        drawn = figure(result, what, shards=parts)
-        drawn.draw_without_rendering()
-        inches = drawn.get_tightbbox()
-        assert min(inches.x0, inches.y0) >= 0.0, what
-        assert inches.x1 <= drawn.get_figwidth(), what
-        assert inches.y1 <= drawn.get_figheight(), what
-        legends = [*drawn.legends, *(ax.get_legend() for ax in drawn.axes if ax.get_legend())]
-        for ax in drawn.axes:
-            assert not any(box.get_window_extent().overlaps(ax.patch.get_window_extent()) for box in legends), what
-            left, right = ax.get_xlim()
-            ticks = [tick for tick in ax.xaxis.get_major_ticks() if left <= tick.get_loc() <= right]
-            boxes = [t.label1.get_window_extent() for t in ticks if t.label1.get_text() and t.label1.get_visible()]
-            assert all(a.x1 < b.x0 for a, b in pairwise(boxes)), what
+        assert_is_whole(figure(result, what, shards=parts), what)
 
 
 def test_each_picture_is_of_some_kind_and_drawn_here():

@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import pytest
-from builders import StopError
+from builders import StopError, sine
 from fake_grid import FakeGrid, arrays_in, hosts_of, with_arrays
 from flwr.app import ArrayRecord, ConfigRecord, Context, RecordDict
 
@@ -22,7 +22,7 @@ from flower_pca import (
     strategies,
     track,
 )
-from flower_pca.base import files, linalg
+from flower_pca.base import files
 from flower_pca.clients import client_app
 from flower_pca.results.record import ClientStep, Events, StepRecord, _shares_of_counts
 
@@ -285,9 +285,7 @@ def test_the_steps_before_the_first_rows_count_for_the_batch_alone():
     part, told = [None, None, *stream(0)], []
     track("st_miss", [part], n_components=R, on_step=told.append)
     assert [(record.step, record.batch) for record in told] == [(t, t + 2) for t in range(STEPS)]
-    assert told[1].subspace_change == pytest.approx(
-        linalg.sin_theta(*(Z.T for Z in told[0].result_so_far().components_[:2])), abs=1e-12
-    )
+    assert told[1].subspace_change == pytest.approx(sine(*told[0].result_so_far().components_[:2]), abs=1e-12)
 
 
 @pytest.mark.slow

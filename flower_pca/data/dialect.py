@@ -66,16 +66,14 @@ class CellRules:
     gaps: frozenset[str] = frozenset()
 
     @classmethod
-    def from_separator(
-        cls, sep: str, decimal: str, thousands: str | None, gaps: frozenset[str] = frozenset()
-    ) -> CellRules:
+    def from_separator(cls, sep: str, decimal: str, thousands: str | None) -> CellRules:
         """Return the rules for a separator and a decimal mark.
 
         If `thousands` is None, the thousands separator is "," if the decimal mark is ".", and "." if it is ",".
         """
         if thousands is None:
             thousands = {".": ",", ",": "."}[decimal]
-        return cls(sep, decimal, thousands, gaps)
+        return cls(sep, decimal, thousands)
 
     def parse_cell(self, cell: str) -> float:
         """Return the number in a cell: NaN for a missing value, 1 for true and 0 for false.

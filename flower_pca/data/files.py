@@ -257,7 +257,7 @@ def _table_of_groups(
     source = RowGroups(reopened, [spelt[name] for name in features], number_of_rows(opened), single=single)
     values = {name: _labels_of(opened, spelt[name]) for name in apart if name}
     return with_gaps_as_nan(
-        Table.of_file(file, in_memory_if_small(source, file), features, values, words | bad, ids=ids), gaps
+        Table.of_file(file, in_memory_if_small(source), features, values, words | bad, ids=ids), gaps
     )
 
 

@@ -64,7 +64,7 @@ def _size_and_time(file: Path) -> tuple[int, int]:
     return there.st_size, there.st_mtime_ns
 
 
-def in_memory_if_small(rows: Any, file: Path) -> Any:
+def in_memory_if_small(rows: Any) -> Any:
     """Return dense rows of at most 256 MB as an array, and other rows as a source that is read at each pass."""
     if is_sparse(rows) or rows.shape[0] * rows.shape[1] * rows.dtype.itemsize > HELD:
         return rows

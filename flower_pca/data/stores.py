@@ -80,7 +80,7 @@ def zarr(
             raise DataError(f"{file} has no zarr array or group. Write it again, or name another source.") from error
         if hasattr(opened, "shape"):
             return with_gaps_as_nan(
-                Table.of_file(file, in_memory_if_small(adapters.as_blocks(opened, str(file)), file)), gaps
+                Table.of_file(file, in_memory_if_small(adapters.as_blocks(opened, str(file)))), gaps
             )
         return _table_of_arrays(file, opened, key or "X", beside, ids, gaps)
 
@@ -115,7 +115,7 @@ def _table_of_arrays(file: Path, opened: Any, key: str, beside: Sequence[str], i
             "Name each column, or remove this array."
         )
     known = ColumnNames(named, str(file)).names
-    return with_gaps_as_nan(Table.of_file(file, in_memory_if_small(source, file), known, columns, ids=ids), gaps)
+    return with_gaps_as_nan(Table.of_file(file, in_memory_if_small(source), known, columns, ids=ids), gaps)
 
 
 def _array_in_memory(array: Any) -> Array:
@@ -189,7 +189,7 @@ def h5ad(
                 f"{checks.did_you_mean(lacking[0], list(obs))}"
             )
         columns = {name: _read_column(obs[name]) for name in wanted}
-        rows = normalized(in_memory_if_small(source, file), str(file), normalize=normalize, log=log)
+        rows = normalized(in_memory_if_small(source), str(file), normalize=normalize, log=log)
         checks.choice("use_highly_variable", use_highly_variable, (True, False))
         wanted_genes = names
         if use_highly_variable:

@@ -150,7 +150,7 @@ class MaskedRun(WrappedRun):
             self._dropped[client] = got.failures.setdefault(client, Failure(client, "The client was not reached."))
         self._taking_part = tuple([client for client in self._taking_part if client in got.answers])
         try:
-            metrics = self._next_phase(sent, got.answers)
+            metrics = self._next_phase(got.answers)
         except NotEnoughNodes as error:
             raise got.error_of_missing(error) from error
         record = got.record(sent, label, seconds=time.perf_counter() - self._began, metrics=metrics)
@@ -248,7 +248,7 @@ class MaskedRun(WrappedRun):
             invitation["mask.d"] = np.array(position.columns)
         return invitation
 
-    def _next_phase(self, sent: Broadcast, answers: dict[int, Arrays]) -> dict[str, float]:
+    def _next_phase(self, answers: dict[int, Arrays]) -> dict[str, float]:
         """Move on to the next phase. At the end of a sum, advance the inner run and return its metrics."""
         group = self._group
         if group is None:

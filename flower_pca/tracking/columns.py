@@ -149,7 +149,7 @@ def column_statistics(earlier: ColumnsSeen, batch: BatchFigures) -> tuple[dict[s
     found, named = dict[str, float](), unnamed()
     parts = [_factor_and_coordinates(batch, P) for P in batch.bases]
     pairs = zip(parts, earlier.sizes, strict=False)
-    inside = [_extremes_inside(*one, size, batch.rows) for one, size in pairs]
+    inside = [_extremes_inside(coordinates, size, batch.rows) for (_, coordinates), size in pairs]
     falls = tuple(one[0] for one in inside)
     rises = tuple(one[1] for one in inside)
     left = [_squares_outside(*one, P) / batch.rows for one, P in zip(parts, batch.bases, strict=True)]
@@ -199,11 +199,11 @@ def _squares_outside(scaled: Array, inside: Array, P: Array) -> Array:
     return np.asarray(np.einsum("ij,ij->i", rest, rest))
 
 
-def _extremes_inside(scaled: Array, inside: Array, size: Array, rows: int) -> tuple[float, float, Array, Array]:
+def _extremes_inside(inside: Array, size: Array, rows: int) -> tuple[float, float, Array, Array]:
     """Return the largest fall and rise of P'CP along a direction of P, in logarithms, and these two directions.
 
-    The arguments are F and P'F from `_factor_and_coordinates`, the eigenvalues of P per row (`size`), and the number of
-    rows. The fall and the rise are relative to these eigenvalues.
+    The arguments are P'F from `_factor_and_coordinates`, the eigenvalues of P per row (`size`), and the number of rows.
+    The fall and the rise are relative to these eigenvalues.
     """
     root = np.sqrt(np.maximum(size, _TINY))
     half = inside / root[:, None] / np.sqrt(rows)

@@ -66,16 +66,18 @@ def rows_file(folder: str | os.PathLike[str] | None, data: str) -> Path:
 
 def rows_beside(ledger: Path) -> Path:
     """Return the path of the rows that belong to a ledger."""
-    start, _, end = LEDGER.partition("{}")
-    data = ledger.name.removeprefix(start).removesuffix(end)
-    return ledger.with_name(ROWS.format(data))
+    return _renamed(ledger, LEDGER, ROWS)
 
 
 def ledger_of(rows: Path) -> Path:
     """Return the path of the ledger that belongs to released rows."""
-    start, _, end = ROWS.partition("{}")
-    data = rows.name.removeprefix(start).removesuffix(end)
-    return rows.with_name(LEDGER.format(data))
+    return _renamed(rows, ROWS, LEDGER)
+
+
+def _renamed(path: Path, pattern: str, other: str) -> Path:
+    """Return the path of another file about the same rows, beside one whose name follows a pattern."""
+    start, _, end = pattern.partition("{}")
+    return path.with_name(other.format(path.name.removeprefix(start).removesuffix(end)))
 
 
 def fixed_file(folder: str | os.PathLike[str], key: int) -> Path:

@@ -27,18 +27,19 @@ def test_a_direction_counts_as_far_as_both_batches_have_it():
     noise = 0.3 * np.linalg.qr(np.random.default_rng(1).standard_normal((30, 30)))[0]
     one, other = (np.column_stack([noise, 5.0 * far[:, j]]) for j in (3, 4))
     seen = RecentBases(bases=(P, P, P), rows=(40, 40, 40), before=(25.0, 25.0, 25.0), factor=one)
-    assert seen.statistic((25.0, 25.0, 25.0), one, 40) > 20.0
-    assert seen.statistic((25.0, 25.0, 25.0), other, 40) < 2.0
+    assert seen.statistic((25.0, 25.0, 25.0), seen.parts_outside(one), 40) > 20.0
+    assert seen.statistic((25.0, 25.0, 25.0), seen.parts_outside(other), 40) < 2.0
 
 
 def test_a_basis_that_an_outlying_row_has_spoiled_is_forgotten():
     P = np.eye(30)[:, :3]
     seen = RecentBases(bases=(P[:, [2, 1, 0]], P, P), rows=(40, 40, 40), before=(0.3, 0.3, 0.3), factor=P)
-    assert seen.is_spoiled((49.0, 9.0, 9.0), P, None)
-    assert not seen.is_spoiled((49.0, 49.0, 49.0), P, None)
+    assert seen.is_spoiled((49.0, 9.0, 9.0), P, seen.parts_outside(P), None)
+    assert not seen.is_spoiled((49.0, 49.0, 49.0), P, seen.parts_outside(P), None)
     completed = np.column_stack([P, 20.0 * np.eye(30)[:, 5]])  # far beyond what the observed values of the column allow
-    assert seen.is_spoiled((9.0, 400.0, 400.0), completed, np.ones(30))
-    assert not seen.is_spoiled((9.0, 400.0, 400.0), completed, np.full(30, 400.0))
+    parts = seen.parts_outside(completed)
+    assert seen.is_spoiled((9.0, 400.0, 400.0), completed, parts, np.ones(30))
+    assert not seen.is_spoiled((9.0, 400.0, 400.0), completed, parts, np.full(30, 400.0))
     after = seen.after_step(P, (49.0, 9.0, 9.0), 40, P, spoiled=True)
     assert [basis is P for basis in after.bases] == [True, True, True]
     assert after.before == (9.0, 9.0)

@@ -278,6 +278,35 @@ def test_limits_from_few_rows_are_called_a_guess():
     assert many.limits(0.999).words.endswith("is a guess unless the rows are normally distributed")
 
 
+def test_where_rows_vary_alone_along_a_component_t2_has_no_limit_and_everything_says_so(tmp_path, capsys):
+    """Five rows of many columns have four components. Without one of the rows, there are only three."""
+    from flower_pca import cli
+    from flower_pca.plots import monitored
+
+    X = np.random.default_rng(0).standard_normal((5, 15))
+    result = simulate("krylov", [X[:2], X[2:]], n_components=4, monitor=True)
+    monitor = Monitor(result)
+    limits = monitor.limits()
+    assert limits.t2 == np.inf
+    assert "T2 has no limit" in str(limits)
+    assert "Use fewer components" in limits.words
+    path, rows = result.save(tmp_path / "result.npz"), tmp_path / "rows.npy"
+    np.save(rows, X + 1.0)
+    for asked in (["show", str(path)], ["score", str(path), str(rows)]):
+        assert cli.main([*asked, "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)["limits"]
+        assert (told["t2"], told["spe"]) == (None, limits.spe)
+        assert cli.main(asked) == 0
+        said = capsys.readouterr().out
+        assert "T2 has no limit" in said
+        assert "inf" not in said
+    unusual = sites.most_unusual_rows(result, [X[:2], X[2:]])
+    assert unusual is not None
+    assert all(np.isfinite([row.t2, row.spe]).all() for row in unusual.rows)
+    picture = monitored.spe_against_t2({"new": monitor.score(X + 1.0)}, limits, tmp_path / "rows.svg")
+    assert picture.stat().st_size
+
+
 def test_limits_from_theory_with_few_rows_are_called_a_guess_and_name_monitor():
     few, many = (Monitor(simulate("krylov", [rows_with_structure(n, 20)], n_components=3)) for n in (99, 101))
     assert "a guess" in few.limits().words

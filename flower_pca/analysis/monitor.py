@@ -39,8 +39,9 @@ Examples
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -71,17 +72,30 @@ _PER_COLUMN_BY_THEORY: Final = 5  # With fewer rows per column than this, limits
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of T2 and SPE that a share `level` of the rows does not exceed. `words` describes their source."""
+    """The limits of T2 and SPE that a share `level` of the rows does not exceed. `words` describes their source.
+
+    T2 has no limit, and `t2` is infinity, if too many rows vary along a direction in which no other row varies.
+    """
 
     level: float
     t2: float
     spe: float
     words: str
 
+    @property
+    def has_t2(self) -> bool:
+        """Whether T2 has a limit."""
+        return math.isfinite(self.t2)
+
     def __str__(self) -> str:
-        return (
-            f"{self.level:.6g} of the rows have T2 up to {self.t2:.4g} and SPE up to {self.spe:.4g}, from {self.words}"
-        )
+        spe, source = f"SPE up to {self.spe:.4g}", f"from {self.words}"
+        if not self.has_t2:
+            return f"{self.level:.6g} of the rows have {spe}, and T2 has no limit, {source}"
+        return f"{self.level:.6g} of the rows have T2 up to {self.t2:.4g} and {spe}, {source}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the limits as plain values. The limit of T2 is None if there is none, because JSON has no infinity."""
+        return {**asdict(self), "t2": self.t2 if self.has_t2 else None}
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,6 +263,11 @@ class Monitor:
             )
         t2, spe = (quantiles.limit_at(counts, float(share)) for counts in self._usable_histograms)
         words = self._words_of_counts(self._usable_histograms, float(share))
+        if not math.isfinite(t2):
+            words += (
+                "; T2 has no limit, because too many rows vary along a direction in which no other row varies. Use "
+                "fewer components"
+            )
         return Limits(float(share), t2 * self._k, max(spe * self._residual_variance, self._lowest_spe_limit), words)
 
     def anomalies(self, sites: Any, limits: Limits, *, top: int = 3) -> list[Anomaly]:

@@ -109,7 +109,7 @@ def most_unusual_rows(result: PCAResult, shards: Sequence[Any], *, most: int = 1
         site, row = place
         t2 = float(scored[site].t2[row])
         spe = float(scored[site].spe[row])
-        return t2 / limits.t2, spe / limits.spe if limits.spe > 0.0 else 0.0
+        return t2 / limits.t2 if limits.has_t2 else 0.0, spe / limits.spe if limits.spe > 0.0 else 0.0
 
     rows = []
     for site, row in sorted(beyond, key=lambda place: -max(times(place)))[:most]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -123,7 +123,7 @@ def figures_as_json(result: PCAResult, rotation: Rotation | None = None) -> dict
     """
     figures = {
         **facts.facts_as_json(result.summary().facts),
-        "limits": None if result.histograms_ is None else asdict(Monitor(result).limits()),
+        "limits": None if result.histograms_ is None else Monitor(result).limits().as_json(),
     }
     if rotation is not None:
         figures["rotation"] = rotation.as_json()

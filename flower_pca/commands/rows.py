@@ -305,7 +305,7 @@ def run_score(args: argparse.Namespace) -> int:
     if args.json:
         placed = [(a, places[a.site][a.row]) for a in found]
         plain = [{**asdict(a), **dict(zip(_PLACE, place, strict=True))} for a, place in placed]
-        common.print_json({"rows": rows, "beyond": beyond, "limits": asdict(limits), "anomalies": plain})
+        common.print_json({"rows": rows, "beyond": beyond, "limits": limits.as_json(), "anomalies": plain})
     else:
         _print_anomalies(found, places, limits, rows, beyond, hint=result.shrinkage_hint)
         sys.stdout.write(f"Sites are by the column {column}.\n" if column else "")
@@ -454,8 +454,11 @@ def _print_anomalies(
     are = "is" if beyond == 1 else "are"
     counted = labels.count(rows, "row")
     sys.stdout.write(f"{beyond:,} of {counted} ({beyond / rows:.2%}) {are} beyond a limit; ")
-    ordinary = f"{1.0 - limits.level:.3g} exceed the limit of T2, and as many exceed the limit of SPE"
+    share, t2 = f"{1.0 - limits.level:.3g} exceed the limit of", "no limit"
+    ordinary = f"{share} SPE"
+    if limits.has_t2:
+        ordinary, t2 = f"{share} T2, and as many exceed the limit of SPE", f"{limits.t2:.4g}"
     sys.stdout.write(f"of ordinary rows, {ordinary}.\n")
-    sys.stdout.write(f"Limits: T2 {limits.t2:.4g}, SPE {limits.spe:.4g}, from {limits.words}.\n")
+    sys.stdout.write(f"Limits: T2 {t2}, SPE {limits.spe:.4g}, from {limits.words}.\n")
     if hint:
         sys.stdout.write(f"{hint} The limits allow for this.\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -66,7 +67,8 @@ def spe_against_t2(scored: Mapping[Any, RowScores], limits: Limits, path: str | 
             places[:, 0], places[:, 1], s=16, lw=0, alpha=0.85, c=color, label=str(site) if named else None, zorder=3
         )
     for along, limit in ((ax.axvline, limits.t2), (ax.axhline, limits.spe)):
-        along(limit, color=style.INK, lw=1.0, ls="--", zorder=2)
+        if math.isfinite(limit):
+            along(limit, color=style.INK, lw=1.0, ls="--", zorder=2)
     ax.set(xscale="log", yscale="log")
     count = sum(int(rows.sum()) for rows in beyond.values())
     style.label_axes(
@@ -89,4 +91,6 @@ def _draw_rows_within(ax: style.Axes, points: Any) -> None:
 
 
 def _clip_to_limit(values: Any, limit: float) -> Any:
+    if not math.isfinite(limit):
+        return values
     return np.maximum(values, _LOWEST * limit)

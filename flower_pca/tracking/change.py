@@ -38,6 +38,7 @@ would cause alarms forever, and real changes would not be noticed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
@@ -268,52 +269,68 @@ class RecentBases:
     before: tuple[float, ...] = ()
     factor: Array = field(default_factory=lambda: np.zeros((0, 0)))
 
-    def statistic(self, outside: tuple[float, ...], factor: Array, rows: int) -> float | None:
+    def parts_outside(self, factor: Array) -> list[tuple[Array, Array]]:
+        """Return the part of F outside each basis except the newest, with its leading eigenvector.
+
+        The list is empty if F is unknown.
+        """
+        if not factor.size:
+            return []
+        parts = [linalg.complement(factor, basis) for basis in self.bases[1:]]
+        return [(part, _leading(part)) for part in parts]
+
+    def statistic(self, outside: tuple[float, ...], parts: Sequence[tuple[Array, Array]], rows: int) -> float | None:
         """Return the statistic of a step, or None if there are too few earlier steps.
 
-        `outside` has the largest eigenvalue of the step outside each of `bases`, per row. `factor` is F of the step,
-        and `rows` is the number of its rows.
+        `outside` has the largest eigenvalue of the step outside each of `bases`, per row. `parts` is `parts_outside` of
+        the step, and `rows` is the number of its rows.
         """
         if len(outside) < _OLDER or len(self.before) < _OLDER - 1:
             return None
         four = (*self.before[: _OLDER - 1], *outside[1:])
         noise = (1.0 + np.sqrt(len(self.bases[0]) / max(min(rows, self.rows[0]), 1))) ** 2
-        least = float(min(*four, *self.before[_OLDER - 1 :], _COMMON * noise * self._in_both(factor)))
+        least = float(min(*four, *self.before[_OLDER - 1 :], _COMMON * noise * self._in_both(parts)))
         if max(four) > _WILD * min(four):
             return least / _SPOILED
         return least
 
     def is_spoiled(
-        self, outside: tuple[float, ...], factor: Array, observed: Array | None, *, nothing: float = 0.0
+        self,
+        outside: tuple[float, ...],
+        factor: Array,
+        parts: Sequence[tuple[Array, Array]],
+        observed: Array | None,
+        *,
+        nothing: float = 0.0,
     ) -> bool:
         """Return whether an outlying row of the previous step spoiled the basis that completed the rows of this step.
 
         After a change, the previous basis contains the new directions, so it fits the rows at least as well as older
         bases do. If all values were observed, the variance along a direction v would be at most the square of the sum
         of |v_l| s_l, where s_l is the root mean square of the values of column l. `observed` has the squares of s_l, if
-        they are known. Eigenvalues up to `nothing` are rounding errors.
+        they are known. `parts` is `parts_outside` of `factor`. Eigenvalues up to `nothing` are rounding errors.
         """
-        if len(outside) < _OLDER or not factor.size:
+        if len(outside) < _OLDER or not parts:
             return False
         if outside[0] > _WORSE * (min(outside[1:]) + nothing):
             return True
         if observed is None:
             return False
-        direction = _leading(linalg.complement(factor, self.bases[1]))
+        _, direction = parts[0]
         most = float(np.abs(direction) @ np.sqrt(observed)) ** 2
         return float(np.sum((factor.T @ direction) ** 2)) > _BEYOND * most
 
-    def _in_both(self, factor: Array) -> float:
+    def _in_both(self, parts: Sequence[tuple[Array, Array]]) -> float:
         """Return the smallest variance of a batch along the leading direction of the other one, outside older bases.
 
         The batches are those of the previous step and of this step. Return infinity if a batch is unknown.
         """
-        if not (factor.size and self.factor.size):
+        before = self.parts_outside(self.factor)
+        if not (parts and before):
             return np.inf
         values = list[float]()
-        for basis in self.bases[1:]:
-            A, B = linalg.complement(self.factor, basis), linalg.complement(factor, basis)
-            values += [float(np.sum((one.T @ _leading(other)) ** 2)) for one, other in ((A, B), (B, A))]
+        for (A, v), (B, w) in zip(before, parts, strict=True):
+            values += [float(np.sum((A.T @ w) ** 2)), float(np.sum((B.T @ v) ** 2))]
         return min(values)
 
     def expected_for_noise(self, rows: int) -> float:
@@ -351,7 +368,7 @@ def largest_outside(solver: SubspaceSolver, bases: tuple[Array, ...]) -> tuple[f
     """
     if not bases:
         return ()
-    vectors, values = solver.ritz_pairs()
+    vectors, values = solver.ritz_pairs
     scaled = vectors * np.sqrt(np.maximum(values, 0.0))
     return tuple(linalg.norm2(linalg.complement(scaled, P)) ** 2 for P in bases)
 

@@ -188,7 +188,7 @@ def column_statistics(earlier: ColumnsSeen, batch: BatchFigures) -> tuple[dict[s
 
 def _factor_and_coordinates(batch: BatchFigures, P: Array) -> tuple[Array, Array]:
     """Return F and P'F, where F F' approximates C, the sum of L'L over the completed rows L of all clients."""
-    vectors, values = batch.solver.ritz_pairs()
+    vectors, values = batch.solver.ritz_pairs
     scaled = vectors * np.sqrt(np.maximum(values, 0.0))
     return scaled, P.T @ scaled
 

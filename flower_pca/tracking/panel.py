@@ -163,8 +163,9 @@ class DetectorMemory:
         found, named, of_columns = dict[str, float](), columns.unnamed(), self.columns
         observed = None if finished.batch is None else finished.batch.squares / np.maximum(finished.batch.seen, 1.0)
         nothing, usual = _ROUNDING * finished.size, self.baseline.expected_for_noise(finished.rows)
-        spoiled = self.baseline.is_spoiled(finished.outside, finished.factor, observed, nothing=nothing)
-        statistic = self.baseline.statistic(finished.outside, finished.factor, finished.rows)
+        parts = self.baseline.parts_outside(finished.factor)
+        spoiled = self.baseline.is_spoiled(finished.outside, finished.factor, parts, observed, nothing=nothing)
+        statistic = self.baseline.statistic(finished.outside, parts, finished.rows)
         if statistic is not None:
             # Noise from a channel may make the statistic negative.
             found[_OUTSIDE] = float(np.log(max(statistic, 0.0) + max(nothing, _TINY))) - usual

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -109,8 +110,9 @@ class SubspaceSolver:
             return float(np.linalg.eigvalsh((inner + inner.T) / 2)[-1])
         return 0.0
 
+    @cached_property
     def ritz_pairs(self) -> tuple[Array, Array]:
-        """Return all Ritz vectors and all Ritz values."""
+        """All Ritz vectors and all Ritz values."""
         if self.whole is not None:
             values, W = self.whole
             return self.Q @ W, values

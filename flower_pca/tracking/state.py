@@ -381,7 +381,7 @@ def finished_step(
     """Return the figures of the finished step that a detector needs. `basis` is the basis at the end of the step."""
     rows, batch, factor = int(state.sums["rows"]), None, np.zeros((0, 0))
     if solver is not None and solver.power is None:  # The power method knows nothing outside of the basis.
-        vectors, found = solver.ritz_pairs()
+        vectors, found = solver.ritz_pairs
         factor = vectors * np.sqrt(np.maximum(found, 0.0) / max(rows, 1))
     if solver is not None and state.by_column is not None:
         batch = BatchFigures(

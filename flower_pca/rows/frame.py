@@ -305,6 +305,9 @@ def product_in_frame(blocks: Iterable[Any], Z: Array, frame: Frame) -> Array:
         if total is None and not isinstance(S, np.ndarray):
             # scipy allocates the product anyway. Adding it to a second array would take as long as the product.
             total = np.asarray(S.T @ Y, dtype=np.float64)
+        elif total is None and Z.size >= _LARGE and min(Y.shape) > 1 and S.dtype == Y.dtype == np.float64:
+            # Adding the first product to zeros would take two more passes over a large sum.
+            total = np.matmul(S.T, Y)
         else:
             total = np.zeros(Z.shape) if total is None else total
             _add_product(total, S, Y)

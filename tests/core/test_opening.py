@@ -243,3 +243,15 @@ def test_the_server_keeps_of_many_clients_only_what_it_uses(judged, monkeypatch)
     assert kept_of(2, judged=judged) == [{*claims, "product"}] * 2
     assert kept_of(3, judged=judged) == [claims if judged else {"n", "mean"}] * 3
     assert kept_of(4, judged=judged) == ([claims] * 4 if judged else [])
+
+
+@pytest.mark.parametrize("sizes", [(12, 30, 30, 9), (5, 4, 3), (2, 2, 40)])
+def test_the_model_names_the_first_client_with_the_most_rows(sizes):
+    rng = np.random.default_rng(0)
+    stage, total, known = Opening(width=3, judged=False), None, model()
+    state = stage.start(known)
+    for i, n in enumerate(sizes):
+        up, _ = stage.client(stage.broadcast(state), LocalData(rng.standard_normal((n, 6))), {})
+        total = stage.merging(state)(total, 10 + i, up)
+    state = stage.server(state, total, frozenset(range(10, 10 + len(sizes))))
+    assert stage.finish(state, known).sites[opening.LARGEST_SITE] == 10 + np.argmax(sizes)

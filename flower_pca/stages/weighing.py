@@ -244,8 +244,8 @@ def _lines(replies: Sequence[Arrays], name: str, columns: slice) -> Array:
 
 
 def _frame_of_columns(frame: Frame, columns: slice) -> Frame:
-    parts = (None if a is None else a[columns] for a in (frame.mean, frame.scale, frame.fill))
-    return Frame(*parts)
+    mean, scale, fill = (None if a is None else a[columns] for a in (frame.mean, frame.scale, frame.fill))
+    return Frame(mean, scale, fill)
 
 
 def _clients_vary(replies: Sequence[Arrays]) -> bool:
@@ -260,7 +260,7 @@ def _unweighted_parts(replies: Sequence[Arrays]) -> Arrays:
     n = np.array(sum(int(reply["n"]) for reply in replies))
     found = {"n": n, "eps": np.asarray(coarsest), "rows": np.asarray(by_rows)}
     if "count" in replies[0]:
-        found["count"] = sum(reply["count"].astype(np.float64) for reply in replies)
+        found["count"] = sum((reply["count"] for reply in replies), np.zeros(len(replies[0]["count"])))
     return found
 
 

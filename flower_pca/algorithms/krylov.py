@@ -466,7 +466,15 @@ class Krylov(Iterative[KrylovState]):
         known = state.H[state.size :].T
         own = state.block.T @ S
         T = linalg.block_matrix(state.T, known, known.T, own)
-        first = linalg.approximate_norm2(T)
+        # If a fraction of the variance is wanted, all converged values are needed. After a warm start, eigenvalues
+        # behind the first k may turn out to be larger.
+        behind = state.warm or state.fraction is not None
+        some = state.k
+        if Q.shape[1] + S.shape[1] > widest:
+            some = widest // 2  # the number of columns that remain if the basis is cut below
+        values, W = linalg.eigh_leading(T, len(T) if behind else some)
+        # The first eigenvalue is 0 if all entries of T are 0.
+        first = max(float(values[0]), np.finfo(float).tiny)
         since = int(np.argmax(np.append(known.any(axis=1), True)))
         # The copy has column order like the basis, because BLAS is then faster.
         rest = basis.copy_next_to_columns(S)
@@ -476,22 +484,15 @@ class Krylov(Iterative[KrylovState]):
         # would move all Ritz vectors. In H, `off` moves only Ritz vectors that have a part in the newest block, and
         # these parts become smaller from round to round.
         inside = np.vstack([known, own]) + off
-        some = state.k
-        if Q.shape[1] + S.shape[1] > widest:
-            some = widest // 2  # the number of columns that remain if the basis is cut below
-        # If a fraction of the variance is wanted, all converged values are needed. After a warm start, eigenvalues
-        # behind the first k may turn out to be larger.
-        behind = state.warm or state.fraction is not None
-        values, W = linalg.eigh_leading(T, len(T) if behind else some)
-        # The first eigenvalue is 0 if all entries of T are 0.
-        first = max(float(values[0]), np.finfo(float).tiny)
         lost = np.zeros(S.shape[1])
         if block.shape[1] < S.shape[1]:
             lost = linalg.column_norms(rest - Q @ off - block @ along)
         block = np.ascontiguousarray(block)
         del rest  # While the basis is cut, two bases are in memory, so other large arrays are freed first.
         H = linalg.block_matrix(state.H, inside, np.zeros((len(along), state.size)), along)
-        random = np.vstack([state.random, np.zeros((Q.shape[1] - len(state.random), state.random.shape[1]))])
+        random = state.random
+        if random.shape[1]:
+            random = np.vstack([random, np.zeros((Q.shape[1] - len(random), random.shape[1]))])
         state = replace(state, Q=basis, H=H, T=T, lost=np.append(state.lost, lost), block=block, random=random)
         looked_at = len(values) if behind else state.k
         residuals = state.residuals(values[:looked_at], W[:, :looked_at])

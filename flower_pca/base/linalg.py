@@ -86,7 +86,8 @@ def _lapack() -> Any:
 
 
 @lru_cache(maxsize=1)
-def _blas() -> Any:
+def load_blas() -> Any:
+    """Return scipy's BLAS functions, which are imported when they are first needed."""
     from scipy.linalg import blas
 
     return blas
@@ -225,10 +226,13 @@ def column_norms(E: Array) -> Array:
 
 def _plain_column_norms(E: Array) -> Array:
     """Return the norms of columns whose squares do not overflow. For a few columns, BLAS is five times faster."""
+    squares = np.zeros(E.shape[1])
     rows = max(_ENTRIES // max(E.shape[1], 1), 1)
     # The squares of all entries at once would take as much memory as the matrix.
-    parts = (E[i : i + rows] for i in range(0, len(E), rows))
-    return np.asarray(np.sqrt(sum((np.ones(len(part)) @ (part * part) for part in parts), np.zeros(E.shape[1]))))
+    for i in range(0, len(E), rows):
+        part = E[i : i + rows]
+        squares = squares + np.ones(len(part)) @ (part * part)
+    return np.asarray(np.sqrt(squares))
 
 
 def frobenius_norm(E: Array) -> float:
@@ -381,7 +385,7 @@ def inner(Q: Array, B: Array) -> Array:
 def subtract(Y: Array, Q: Array, W: Array) -> None:
     """Subtract Q W from Y in place. If Y and Q are large and in column order, Q W itself needs no memory."""
     if Y.size >= _ENTRIES and all(a.flags.f_contiguous and a.dtype == np.float64 for a in (Y, Q)):
-        _blas().dgemm(-1.0, Q, W, beta=1.0, c=Y, overwrite_c=True)
+        load_blas().dgemm(-1.0, Q, W, beta=1.0, c=Y, overwrite_c=True)
     else:
         Y -= product_in_memory_order(Q, W)
 
@@ -407,7 +411,7 @@ def next_block(
         if np.abs(off).max(initial=0.0) < _LARGEST_OVERLAP:
             if T is not None:
                 # The part along Q in the next block is about T off, divided by the smallest singular value of R.
-                grown = T @ off / max(float(np.linalg.norm(R, -2)), floor)
+                grown = T @ off / max(float(np.linalg.svd(R, compute_uv=False)[-1]), floor)
                 off = _subtract_projection(block, Q, off, grown, skew)
             else:
                 subtract(block, Q, off)
@@ -516,20 +520,6 @@ def largest_eigenvalue(product: Callable[[Array], Array], d: int, steps: int) ->
     for _ in range(steps - 1):
         Z = orth(product(Z).astype(np.float64))
     return float(np.linalg.eigvalsh(Z.T @ product(Z))[-1])
-
-
-def approximate_norm2(T: Array) -> float:
-    """Return a close lower bound on the spectral norm of a small symmetric matrix, by the power method."""
-    largest = float(np.abs(T).max(initial=0.0))
-    if largest == 0.0:
-        return 0.0
-    T = T / largest  # After this division, squares neither overflow nor underflow.
-    v = T[:, int(np.argmax(_plain_column_norms(T)))].copy()
-    size = math.sqrt(v @ v)  # For such short vectors, `np.linalg.norm` takes longer than the product with T.
-    for _ in range(8):
-        v = T @ (v / size)
-        size = math.sqrt(v @ v)
-    return largest * size
 
 
 def lanczos(product: Callable[[Array], Array], d: int, k: int, *, tol: float) -> tuple[Array, Array]:

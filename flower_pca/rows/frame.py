@@ -15,11 +15,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.base.linalg import Array
+from flower_pca.base.linalg import Array, load_blas
 from flower_pca.base.shown import brief
 from flower_pca.names.columns import write_names
 from flower_pca.rows.covariates import Covariates
-from flower_pca.rows.gram import GramSum, load_blas
+from flower_pca.rows.gram import GramSum
 from flower_pca.rows.split import ColumnPreparation
 
 _ONE_COPY: Final = 0.5  # A single copy of an allele counts 1, so a smaller count is a rounding error.

@@ -7,12 +7,11 @@ is formed. `sparse_gram` is for sparse rows with few stored entries.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.base.linalg import Array
+from flower_pca.base.linalg import Array, load_blas
 
 # With at least this many columns, BLAS adds a product directly to the sum. With fewer columns, the product of a block
 # fits the processor's cache, and adding directly would not be faster. On 20,000 x 784 numbers, forming products first
@@ -31,14 +30,6 @@ _TILE: Final = 64
 _SPARSE: Final = 0.04
 _FILLED: Final = 0.1  # If a larger share of a product's entries is stored, the product is added as a dense matrix.
 _PRODUCTS: Final = 2**22  # maximum number of products of two entries that are formed before they are added to the sum
-
-
-@lru_cache(maxsize=1)
-def load_blas() -> Any:
-    """Return scipy's BLAS functions, which are imported when they are first needed."""
-    from scipy.linalg import blas as functions
-
-    return functions
 
 
 class GramSum:

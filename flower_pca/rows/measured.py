@@ -248,13 +248,11 @@ class Measured:
 
     def scatter(self) -> ScatterOfRows:
         """Return the moments and X'X of complete dense rows about their own mean."""
+        return self.cached("spread", self._scatter)
+
+    def _scatter(self) -> ScatterOfRows:
         mean = self.approximate_mean
-        return self.cached(
-            "spread",
-            lambda: ScatterOfRows.from_deviations(
-                blocks_about_mean(self.stored_blocks(), mean), self.n, mean, self.dtype
-            ),
-        )
+        return ScatterOfRows.from_deviations(blocks_about_mean(self.stored_blocks(), mean), self.n, mean, self.dtype)
 
     def moments(self, *, with_local_means: bool) -> Moments:
         """Return the moments of the present values, or of rows with gaps filled by local means."""

@@ -15,7 +15,7 @@ from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.settings import SETTINGS
 from flower_pca.core import compatible
-from flower_pca.core.algorithm import AdaptsToNoise, Algorithm, HasNumbersByClient
+from flower_pca.core.algorithm import AdaptsToNoise, Algorithm
 from flower_pca.core.config import COMPONENTS, PCAConfig, SimulationOptions
 from flower_pca.core.layer import Layer
 from flower_pca.core.model import Model
@@ -290,7 +290,7 @@ def _layers_of_run(config: PCAConfig, algorithm: Algorithm[Any], bits: int, tol:
         from flower_pca.layers.precision import Precision
 
         layers.append(Precision(bits, fitting))
-    if isinstance(algorithm, HasNumbersByClient) and algorithm.numbers_by_client is not None:
+    if algorithm.numbers_by_client is not None:
         from flower_pca.layers.single import NumberTables
 
         layers.append(NumberTables())

@@ -68,6 +68,11 @@ class Algorithm(Stage[S]):
     def __post_init__(self) -> None:
         checks.integer(f"oversample of {self.name}", self.oversample)
 
+    @property
+    def numbers_by_client(self) -> Mapping[int | str, int] | None:
+        """The number for each client, for example of local components, or None if all clients get the same number."""
+        return None
+
     def width(self, n_components: int | float) -> int:
         """Return p, the number of columns of a block. The caller reduces p if there are fewer features."""
         return (n_components if isinstance(n_components, int) else _FRACTION_WIDTH) + self.oversample
@@ -166,15 +171,6 @@ class EmptyStage(Algorithm[S]):
 
     def finish(self, state: S, model: Model) -> Model:
         return model
-
-
-@runtime_checkable
-class HasNumbersByClient(Protocol):
-    """An algorithm that may send different numbers to different clients."""
-
-    @property
-    def numbers_by_client(self) -> Mapping[int | str, int] | None:
-        """The number for each client, for example of local components, or None if all clients get the same number."""
 
 
 @runtime_checkable

@@ -483,6 +483,8 @@ class Position:
         if not isinstance(chooser, ChoosesAlgorithm) or self.index + 1 < self.place:
             return self
         chosen, why = chooser.choose_algorithm(self.model)
+        if self.chooser is None and chosen is self.algorithm:  # The run keeps the algorithm of its configuration.
+            return self
         model = self.model
         # If the chooser has changed the algorithm, another opening does not undo this, because the change depends on
         # the spectrum, which is the same.

@@ -291,6 +291,7 @@ class InProcessTransport:
     ) -> None:
         self.clients = clients
         self.memories: list[Arrays] = [{} for _ in clients]
+        self._identities = [ClientIdentity(i, client.site) for i, client in enumerate(clients)]
         self._present = present
         self._bits = bits
         self._seed = seed
@@ -307,8 +308,7 @@ class InProcessTransport:
         """Yield the clients' answers to a message, one at a time."""
         self._number = message.number + 1
         for i in message.to:
-            client = self.clients[i]
-            yield Reply(i, message.number, self.answer(i, message), client.heading, client.site)
+            yield Reply(i, message.number, self.answer(i, message), self.clients[i].heading, self._identities[i].name)
 
     def answer(self, i: int, message: Broadcast) -> Arrays:
         """Return a client's answer to a message, and update the client's memory."""
@@ -325,7 +325,7 @@ class InProcessTransport:
             bits=self._bits[i] if self._bits else system_bits,
             fixed=self._source,
             dither=partial(seeded_dither, self._seed, i),
-            who=ClientIdentity(i, getattr(self.clients[i], "site", "")),
+            who=self._identities[i],
         )
         return up
 

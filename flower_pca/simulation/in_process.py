@@ -18,7 +18,7 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.options import option
 from flower_pca.base.shown import shown, with_article
 from flower_pca.base.signatures import defaults, with_signature
-from flower_pca.core.algorithm import Algorithm, HasNumbersByClient
+from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.config import COMPONENTS, PCAConfig, SimulationOptions
 from flower_pca.core.drive import Driven, Watcher, drive
 from flower_pca.core.stage import Arrays
@@ -273,7 +273,7 @@ def _require_clients(config: PCAConfig, sites: Sequence[Table]) -> list[LocalDat
         d -= len(config.covariates.names)
     checks.components_available(config.n_components, rows, d)
     algorithm = config.algorithm
-    if isinstance(algorithm, HasNumbersByClient) and algorithm.numbers_by_client is not None:
+    if algorithm.numbers_by_client is not None:
         from flower_pca.layers import single
 
         single.require_all_clients(

@@ -412,7 +412,6 @@ class Personalized(Iterative[S]):
 
     @property
     def numbers_by_client(self) -> Mapping[int | str, int] | None:
-        """The numbers of local components by client if they differ, or None."""
         if isinstance(self.local_components, Mapping):
             return self.local_components
         return None

@@ -20,10 +20,15 @@ _LISTED: Final = 3  # maximum number of variants that a hint names
 _ONE_COPY: Final = 0.4  # A variant with a smaller sum of squares is the same in all people.
 
 
-def hints_of_constants(scale: str | None, sizes: Array | None, n: int, names: Sequence[str] | None) -> tuple[str, ...]:
-    """Return a hint about variants that are the same in all n people. With scale="genotype", their loadings are 0."""
-    if scale != "genotype" or sizes is None:
+def hints_of_variants(names: Sequence[str], components: Array) -> tuple[str, ...]:
+    """Return the hints about strands and linkage if the columns are variants, or else an empty tuple."""
+    if not variants.are_variants(names):
         return ()
+    return (*_hints_of_strands(names), *_hints_of_linkage(components, names))
+
+
+def hints_of_constants(sizes: Array, n: int, names: Sequence[str] | None) -> tuple[str, ...]:
+    """Return a hint about variants that are the same in all n people. With scale="genotype", their loadings are 0."""
     # A single copy of an allele gives a sum of squares near 1. The rounding of masked sums gives far less.
     same = np.flatnonzero(n * sizes**2 < _ONE_COPY)
     if not len(same):
@@ -34,10 +39,8 @@ def hints_of_constants(scale: str | None, sizes: Array | None, n: int, names: Se
     return (f"{count(len(same), 'column')} without variation, {which}{more}, took no part: {their} 0.",)
 
 
-def hints_of_strands(names: Sequence[str] | None) -> tuple[str, ...]:
+def _hints_of_strands(names: Sequence[str]) -> tuple[str, ...]:
     """Return a hint about variants whose two alleles are the same on both strands (A/T or C/G)."""
-    if names is None or not variants.are_variants(names):
-        return ()
     some = int(variants.is_each_ambiguous(names).sum())
     if not some:
         return ()
@@ -48,10 +51,8 @@ def hints_of_strands(names: Sequence[str] | None) -> tuple[str, ...]:
     )
 
 
-def hints_of_linkage(components: Array, names: Sequence[str] | None) -> tuple[str, ...]:
+def _hints_of_linkage(components: Array, names: Sequence[str]) -> tuple[str, ...]:
     """Return hints about components (k x d) that have most of their squared loadings on a single chromosome."""
-    if names is None or not variants.are_variants(names):
-        return ()
     kinds, of = np.unique(variants.chromosomes(names), return_inverse=True)
     expected = np.bincount(of) / len(of)
     said = []

@@ -21,7 +21,7 @@ from flower_pca.core.model import Model
 from flower_pca.dp.certainty import Certainty, certainty
 from flower_pca.dp.spent import Spent
 from flower_pca.hints.sizes import hints_of_mean, hints_of_sizes
-from flower_pca.hints.variants import hints_of_constants, hints_of_linkage, hints_of_strands
+from flower_pca.hints.variants import hints_of_constants, hints_of_variants
 from flower_pca.names.table import cells
 from flower_pca.results import drawn, facts, saved
 from flower_pca.results.facts import Fact, Listing, Remark, Summary
@@ -1052,6 +1052,11 @@ def fields_of(model: Model) -> dict[str, Any]:
     if adjusted is not None and not adjusted.changes_rows:
         adjusted = None
     components = np.ascontiguousarray(linalg.fix_signs(model.columns[:, :k]).T)
+    of_variants: list[str] = []
+    if model.scale == "genotype" and model.sizes is not None:
+        of_variants += hints_of_constants(model.sizes, model.n, names)
+    if names is not None:
+        of_variants += hints_of_variants(names, components)
     return {
         "components_": components,
         "explained_variance_": model.values[:k] / ddof,
@@ -1092,9 +1097,7 @@ def fields_of(model: Model) -> dict[str, Any]:
         "hints": (
             *hints_of_mean(model.offset, model.values[0]),
             *sizes,
-            *hints_of_constants(model.scale, model.sizes, model.n, names),
-            *hints_of_strands(names),
-            *hints_of_linkage(components, names),
+            *of_variants,
             *hints_of_sites(site_share, sites, model.n, model.scale),
             *outlying,
             *few,

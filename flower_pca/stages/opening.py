@@ -452,13 +452,15 @@ def _sums_by_site(sites: Sequence[Arrays], rows: Array, frame: Frame) -> Array:
 def _outlying_as_array(state: OpeningState, sites: Sequence[Arrays], outlying: Arrays) -> Array:
     """Return the outlying sites as an array with one row for each outlying site."""
     block, products = None, None
-    complete = all("product" in site and "count" not in site for site in sites)
-    if complete and sites[0]["product"].size:  # If values are missing, products cannot be compared.
+    # All reports have the same parts, because they answer the same message.
+    gaps = "count" in sites[0]
+    if not gaps and "product" in sites[0] and sites[0]["product"].size:
+        # If values were missing, products could not be compared.
         block = _block_to_multiply(state, outlying[SITE_MEANS].shape[1])
         products = np.array([site["product"] for site in sites], dtype=np.float64)
     means, deviations = outlying[SITE_MEANS], outlying[SITE_DEVIATIONS]
-    if any("count" in site for site in sites):
-        values = np.array([np.broadcast_to(site.get("count", site["n"]), means.shape[1:]) for site in sites])
+    if gaps:
+        values = np.array([site["count"] for site in sites])
         means, deviations = outlying_sites.replace_uncertain(values, means, deviations)
     far = outlying_sites.find_outlying(outlying[SITE_ROWS], means, deviations, block, products)
     return outlying_sites.sites_as_array(far)

@@ -298,7 +298,7 @@ class PCAConfig:
             return ()
         return self.coding.words
 
-    @property
+    @cached_property
     def covariates(self) -> Covariates | None:
         """The covariates, which are columns but not features.
 

@@ -111,6 +111,8 @@ class Table:
             if not site:
                 return X
             return replace(X, site=site)
+        if hasattr(X, "__array_interface__"):  # An array in memory needs none of the checks below.
+            return cls(X, site=site)
         # A lazy frame of polars has these attributes.
         if hasattr(X, "collect_schema") and hasattr(X, "collect"):
             X = X.collect()

@@ -58,12 +58,12 @@ def names_in(record: ArrayRecord) -> str:
 def size_of(content: Content) -> int:
     """Return the size of a message's content in bytes: keys and values, as Flower's `message_size_mod` counts them."""
     size = 0
-    for record in content.array_records.values():
-        size += sum(len(name) + len(a.data) for name, a in record.items())
-    for config in content.config_records.values():
-        size += sum(len(name) + _size_of_value(value) for name, value in config.items())
-    for metrics in content.metric_records.values():
-        size += sum(len(name) + _size_of_value(value) for name, value in metrics.items())
+    for arrays in content.array_records.values():
+        size += sum(len(name) + len(a.data) for name, a in arrays.items())
+    records: list[Mapping[str, Any]] = [*content.config_records.values(), *content.metric_records.values()]
+    for record in records:
+        for name, value in record.items():
+            size += len(name) + _size_of_value(value)
     return size
 
 

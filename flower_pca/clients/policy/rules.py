@@ -558,7 +558,7 @@ class Rules:
     def keeps_ledger(self) -> bool:
         """Whether a rule covers all runs, so that the node must record its answers."""
         lasting = (self.max_messages_ever, self.max_columns, self.max_epsilon)
-        return self.limits_groups or any(rule is not None for rule in lasting)
+        return self.limits_groups or lasting != (None, None, None)
 
     @property
     def hides_reasons(self) -> bool:

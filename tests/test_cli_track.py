@@ -345,13 +345,13 @@ from flower_pca import cli
 from flower_pca.base import files
 path, lines, write = Path(sys.argv[1]), int(sys.argv[2]), files.write
 
-def written(*given, **more):
+def write_and_wait(*given, **more):
     if path.exists() and path.read_bytes().count(b"\\n") >= lines:
         print("here", flush=True)
         time.sleep(600)
     return write(*given, **more)
 
-files.write = written
+files.write = write_and_wait
 sys.exit(cli.main(sys.argv[3:]))
 """
 

@@ -308,8 +308,6 @@ def test_events_may_go_into_a_pipe(tmp_path, track_command, capsys):
 
 
 def test_an_event_is_on_the_disk_before_the_run_goes_on(tmp_path):
-    from flower_pca import track
-
     counts, path = [], tmp_path / "e.jsonl"
     tell = Events(path)
 

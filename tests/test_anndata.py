@@ -297,8 +297,6 @@ def test_genes_without_names_cannot_be_chosen():
 
 
 def test_picked_columns_of_sparse_cells_are_the_same_whether_they_are_kept_in_memory_or_not(monkeypatch, tmp_path):
-    from flower_pca.blocks import compressed
-
     lab_of_cells().write_h5ad(tmp_path / "x.h5ad")
     table = sources.table(f"h5ad(path='{tmp_path}/x.h5ad')")
     names = ["g3", "g1", "g8", "g0"]
@@ -315,8 +313,6 @@ def test_picked_columns_of_sparse_cells_are_the_same_whether_they_are_kept_in_me
 
 
 def test_picked_columns_of_sparse_cells_are_read_from_the_file_once_for_all_picks(monkeypatch, tmp_path):
-    from flower_pca.blocks import compressed
-
     lab_of_cells().write_h5ad(tmp_path / "x.h5ad")
     table = sources.table(f"h5ad(path='{tmp_path}/x.h5ad')")
     monkeypatch.setattr(compressed, "_HELD", 0)
@@ -330,8 +326,6 @@ def test_picked_columns_of_sparse_cells_are_read_from_the_file_once_for_all_pick
 
 
 def test_a_piece_of_sparse_rows_is_not_in_memory_any_more_when_the_next_one_is_read(monkeypatch, tmp_path):
-    import weakref
-
     from flower_pca.blocks.compressed import CompressedRows
     from flower_pca.rows.frame import Frame, product_in_frame
 

@@ -308,8 +308,6 @@ def test_events_may_go_into_a_pipe(tmp_path, track_command, capsys):
 
 
 def test_an_event_is_on_the_disk_before_the_run_goes_on(tmp_path):
-    from flower_pca import track
-
     counts, path = [], tmp_path / "e.jsonl"
     tell = Events(path)
 
@@ -345,13 +343,13 @@ from flower_pca import cli
 from flower_pca.base import files
 path, lines, write = Path(sys.argv[1]), int(sys.argv[2]), files.write
 
-def written(*given, **more):
+def write_and_wait(*given, **more):
     if path.exists() and path.read_bytes().count(b"\\n") >= lines:
         print("here", flush=True)
         time.sleep(600)
     return write(*given, **more)
 
-files.write = written
+files.write = write_and_wait
 sys.exit(cli.main(sys.argv[3:]))
 """
 

@@ -60,8 +60,6 @@ class Keeper(SSI):
 
     name: ClassVar[str] = "keeper"
     centers: ClassVar[bool] = False
-    oversample: int = 0  # Clients keep only the components.
-
     oversample: int = 0  # Scores come from the components alone.
 
     def finish(self, state, model):

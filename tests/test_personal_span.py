@@ -48,6 +48,7 @@ def test_own_components_lie_in_what_the_rows_span(algorithm: str) -> None:
     found = [result.local_components_of(i) for i in range(len(X))]
     wanted = [spanned(rows, result.components_.T) for rows in X]
     assert [len(V) for V in found] == [min(4, len(W)) for W in wanted]
+    assert [len(result.local[i]["variances"]) for i in range(len(X))] == [len(V) for V in found]
     for V, W in zip(found, wanted, strict=True):
         np.testing.assert_allclose(V - V @ W.T @ W, 0.0, atol=1e-9)
     # The last estimate of the run is of the spaces that are left at the end: nothing else was probed on the way.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from builders import loss, three_lead
-from cases import every, paired
+from cases import PLAIN_OR_MASKED, every, paired
 from fake_grid import FakeGrid, examples_of, grid_of, in_a_run, listen_to
 from scipy import sparse
 
@@ -28,17 +28,17 @@ def weak(**changes):
 @pytest.mark.slow
 @every("method", METHODS)
 @every("epsilon", [0.2, 1.0, 5.0])
-def test_the_noise_on_all_messages_together_is_the_budget(method, epsilon):
-    seen = []
-    result = simulate(
-        method, SHARDS, n_components=3, dp=DP(epsilon=epsilon, delta=1e-6, clip=4.0),
-        on_round=lambda session: seen.append(session.history[-1].stage),
-    )  # fmt: skip
+@pytest.mark.parametrize("mask", PLAIN_OR_MASKED)
+def test_the_noise_on_all_messages_together_is_the_budget(mask, method, epsilon):
+    """Against the formula of the Gaussian mechanism, in its textbook form."""
+    dp = DP(epsilon=epsilon, delta=1e-6, clip=4.0)
+    result = simulate(method, SHARDS, n_components=3, dp=dp, mask=mask)
     spent, T = result.privacy, MESSAGES[method]
+    seen = [record.stage for record in result.history if not record.stage.startswith("mask.")]
     assert seen == ["private_opening", *[method.split("(")[0]] * T]
     mu = np.sqrt(T * (4.0**2 / spent.noise) ** 2 / 0.9)  # The algorithm gets nine tenths of mu^2.
     assert loss(epsilon, mu) == pytest.approx(1e-6, rel=1e-5)
-    assert (spent.delta, spent.clip, spent.messages) == (1e-6, 4.0, T + 1)
+    assert (spent.delta, spent.clip, spent.messages, spent.shared) == (1e-6, 4.0, T + 1, mask)
     assert spent.epsilon == pytest.approx(epsilon, rel=1e-9)
     assert spent.epsilon <= epsilon
 
@@ -52,11 +52,12 @@ def test_the_noise_on_all_messages_together_is_the_budget(method, epsilon):
         [np.asarray, sparse.csr_array],
     ),
 )
-def test_with_little_noise_the_answer_is_nearly_the_exact_one(method, run, store):
+@pytest.mark.parametrize("mask", [False, True])
+def test_with_little_noise_the_answer_is_nearly_the_exact_one(mask, method, run, store):
     method = method.replace("max_rounds=4", "max_rounds=15")
     exact = simulate("krylov", SHARDS, n_components=3, **run)
     dp = weak(epsilon=1e6, clip=30.0, reach=30.0)
-    found = simulate(method, [store(X) for X in SHARDS], n_components=3, dp=dp, **run)
+    found = simulate(method, [store(X) for X in SHARDS], n_components=3, dp=dp, mask=mask, **run)
     assert found.angle_to(exact) < 0.02
     assert abs(found.n_samples_ - exact.n_samples_) <= 2
     np.testing.assert_allclose(found.mean_, exact.mean_, atol=0.01)
@@ -75,9 +76,12 @@ def test_clipping_alone_gives_the_components_of_clipped_rows():
     assert found.angle_to(truth) < 1e-3
 
 
-def test_noise_comes_again_with_its_seed_only():
-    one, again = (simulate("ssi(max_rounds=2)", SHARDS, n_components=2, dp=weak()) for _ in range(2))
-    free = simulate("ssi(max_rounds=2)", SHARDS, n_components=2, dp=weak(noise_seed=None))
+@pytest.mark.parametrize("mask", PLAIN_OR_MASKED)
+def test_noise_comes_again_with_its_seed_only(mask):
+    one, again, free = (
+        simulate("ssi(max_rounds=2)", SHARDS, n_components=2, dp=weak(noise_seed=seed), mask=mask)
+        for seed in (3, 3, None)
+    )
     assert one.components_.tobytes() == again.components_.tobytes()
     assert one.components_.tobytes() != free.components_.tobytes()
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from builders import StopError, stop_after
+from builders import StopError, gone_on, stop_after
 from cases import paired
 
 from flower_pca import AirChannel, RobustTracking, STMiss, Stream, TrackingResult, track
@@ -350,9 +350,7 @@ def test_a_run_resumes_bit_for_bit(problems, tmp_path):
     tracker = STMiss(detect=True, update_length=2, solver="power", refine=True, products=4, first_products=9)
     settings["steps"], path = 3, tmp_path / "run.npz"
     whole = run_tracker(problems[0], tracker, 2, **settings)
-    with pytest.raises(StopError):
-        run_tracker(problems[0], tracker, 2, checkpoint=path, on_round=stop_after(17), **settings)
-    resumed = run_tracker(problems[0], tracker, 2, checkpoint=path, **settings)
+    resumed = gone_on(run_tracker, problems[0], tracker, 2, path=path, stop=[17], **settings)
     assert np.array_equal(whole.components_, resumed.components_)
     assert len(whole.history) == len(resumed.history)
     assert not path.exists()

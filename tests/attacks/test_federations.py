@@ -191,12 +191,15 @@ def test_a_home_that_nobody_may_write_to_is_no_hindrance(tmp_path, monkeypatch):
 
 def test_a_ledger_that_is_gone_beside_released_rows_is_damage(tmp_path):
     """Else whoever deletes it has every budget and every group anew."""
-    rules = {"min_change": 20, "max_columns": 99, "memory_dir": tmp_path}
+    words = r"ledger-0\.npz of this node is missing, but the rows that the node has released still exist"
+    file, rules = tmp_path / "flower_pca-ledger-0.npz", {"min_change": 20, "memory_dir": tmp_path}
     Node(0, X, **rules).ask("ssi", {"Z": ONE})
-    (tmp_path / "flower_pca-ledger-0.npz").unlink()
+    file.unlink()
     for key in (0, 4):
-        with pytest.raises(RefusedError, match="is missing, but the rows that the node has released still exist"):
-            Node(key, X, **rules).ask("ssi", {"Z": ONE})
+        for rows, more in ((X, {"max_columns": 99}), (np.vstack([X, X[:1] + 1.0]), {"max_messages_ever": 9}), (X, {})):
+            with pytest.raises(RefusedError, match=words):
+                Node(key, rows, **rules, **more).ask("ssi", {"Z": ONE})
+    assert not file.exists()
 
 
 def test_a_key_of_marks_that_is_gone_beside_ledgers_is_damage(tmp_path):

@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 import pytest
-from builders import StopError
+from builders import StopError, stop_after
 from dishonest import arriving
 
 from flower_pca import DataError, FlowerPCAError, assembly
@@ -24,15 +24,8 @@ ASKED = {"n_components": 2, "max_rounds": 30, "min_rounds": 1}
 
 def stopped(run, transport, path, after):
     """A checkpoint after so many messages."""
-    seen = []
-
-    def stop(_):
-        seen.append(1)
-        if len(seen) == after:
-            raise StopError
-
     with pytest.raises(StopError):
-        drive(run, transport, checkpoint=path, watchers=[OnRound(stop)])
+        drive(run, transport, checkpoint=path, watchers=[OnRound(stop_after(after))])
 
 
 def rows_at_rest():

@@ -315,11 +315,6 @@ def test_measuring_rows_takes_no_memory_beyond_the_rows_taken_twice(n, d):
             tracemalloc.stop()
 
 
-def unit_vector(rng, d):
-    z = rng.standard_normal((d, 1))
-    return z / np.linalg.norm(z)
-
-
 @pytest.mark.slow
 def test_c_of_as_many_columns_as_there_is_memory_for_is_told():
     node = Node(0, LONG[:, :1700])

@@ -13,6 +13,7 @@ from flower_pca.masking import coverage
 from flower_pca.masking.messages import Phase
 from flower_pca.names.table import Table
 from flower_pca.rows.frame import Frame
+from flower_pca.rows.local import LocalData
 from flower_pca.strategies import PCAStrategy
 
 D = 5
@@ -108,8 +109,6 @@ def test_a_server_that_swaps_letters_gets_no_sum(tmp_path):
 
 
 def test_letters_about_other_columns_do_not_count(tmp_path):
-    import pandas as pd
-
     names = list("abcde")
     nodes = signed(tmp_path, [pd.DataFrame(X, columns=names) for X in ALONE["0 at the others"]], profile="masked")
     # All sites have measured a to d: letters about these must not stand for e, which has the place of d.
@@ -159,8 +158,6 @@ def test_a_node_with_a_budget_tells_its_peers_nothing_of_its_columns(tmp_path):
 
 
 def test_few_values_of_a_column_do_not_count_as_measured():
-    from flower_pca.rows.local import LocalData
-
     X = np.random.default_rng(0).standard_normal((40, 3))
     X[19:, 1], X[:, 2] = np.nan, 7.1
     states = coverage.column_states(LocalData(X, missing=True), 20)

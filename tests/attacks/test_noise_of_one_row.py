@@ -5,9 +5,10 @@ import itertools
 import numpy as np
 import pytest
 from dishonest import Node, RefusedError, Sums, signed
-from test_profiles import BOUNDED, algorithm_of, noise_known
+from test_profiles import BOUNDED, algorithm_of, noise_known, of_the_first
 from test_profiles import D as WIDTH
 
+from flower_pca.core.kinds import ROWS, Kind, Part
 from flower_pca.dp.gaussian import noise_of
 from flower_pca.layers import noise
 from flower_pca.masking import fixed
@@ -67,7 +68,7 @@ def test_constants_of_the_node_replace_missing_values_whatever_the_server_asks(t
 def test_constants_of_the_node_replace_missing_values_under_masks(tmp_path):
     shards = [GAPS, *(RNG.standard_normal((60, D)) for _ in range(3))]
     share = STD / np.sqrt(3)
-    bounds = fixed.bounds_with_noise({name: noise_part(shape) for name, shape in PARTS.items()}, share, 4)
+    bounds = fixed.bounds_with_noise({"Y": Part((D, 1), Kind.PRODUCT), "n": ROWS}, share, 4)
     beside = {"dp.among": np.array(3)}
     nodes = signed(tmp_path / "refused", shards, min_noise=0.1, max_clip=1.0)
     sums = Sums(nodes)
@@ -78,31 +79,6 @@ def test_constants_of_the_node_replace_missing_values_under_masks(tmp_path):
     assert got["n"] == 4
 
 
-def noise_part(shape):
-    from flower_pca.core.kinds import ROWS, Kind, Part
-
-    return Part(shape, Kind.PRODUCT) if shape else ROWS
-
-
-def of_masks(nodes, among):
-    """What is left of a sum when the server takes off what its own peers have sent: the first node's answer."""
-    clients = len(nodes)
-    parts = {name: noise_part(shape) for name, shape in PARTS.items()}
-    bounds = fixed.bounds_with_noise(parts, STD / np.sqrt(among), clients)
-    drawn, plain = [], noise.add_noise
-
-    def spied(a, deviation, bits):
-        drawn.append(plain(a, deviation, bits))
-        return drawn[-1]
-
-    noise.add_noise = spied
-    try:
-        total = Sums(nodes).sum("ssi", ASKED, PARTS, bounds, beside={"dp.among": np.array(among)})["Y"]
-    finally:
-        noise.add_noise = plain
-    return total - sum(drawn[1:])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("peers", [3, 19])
 def test_peers_that_a_server_invents_take_no_noise_away(peers, tmp_path):
@@ -111,7 +87,9 @@ def test_peers_that_a_server_invents_take_no_noise_away(peers, tmp_path):
     left = []
     for _ in range(6):
         invented = [Node(i, np.zeros((2, D)), noise_seed=i) for i in range(1, peers + 1)]
-        left.append(of_masks([fresh_node(tmp_path, X), *invented], peers // 2 + 1) - X.T @ (X @ ASKED["Z"]))
+        left.append(
+            of_the_first([fresh_node(tmp_path, X), *invented], ASKED, STD, peers // 2 + 1) - X.T @ (X @ ASKED["Z"])
+        )
     assert np.std(left) > 0.6 * STD
 
 
@@ -122,10 +100,10 @@ def test_among_trusted_peers_the_noise_is_shared(tmp_path):
     left = []
     for attempt in range(6):
         nodes = signed(tmp_path / f"{attempt}", shards, max_colluders=1, **RULES)
-        left.append(of_masks(nodes, 2) - shards[0].T @ (shards[0] @ ASKED["Z"]))
+        left.append(of_the_first(nodes, ASKED, STD, 2) - shards[0].T @ (shards[0] @ ASKED["Z"]))
     assert 0.4 * STD < np.std(left) < 1.1 * STD / np.sqrt(2) + 0.3 * STD
     with pytest.raises(RefusedError, match="divides its noise among"):
-        of_masks(signed(tmp_path / "more", shards, max_colluders=1, **RULES), 3)
+        of_the_first(signed(tmp_path / "more", shards, max_colluders=1, **RULES), ASKED, STD, 3)
 
 
 def test_rules_about_gaps_are_numbers():

@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from builders import StopError
+from builders import StopError, stop_after
 from dishonest import Node, RefusedError, arriving
 
 from flower_pca import ConfigError, DataError, Stream, assembly
@@ -138,11 +138,8 @@ def test_a_lock_is_no_link_of_anothers(how, shared, tmp_path):
 def test_a_checkpoint_is_no_link_of_anothers(shared, tmp_path):
     path, other = shared / "run.npz", tmp_path / "other.npz"
 
-    def stop(_):
-        raise StopError
-
     with pytest.raises(StopError):
-        drive(*at_rest(), checkpoint=path, watchers=[OnRound(stop)])
+        drive(*at_rest(), checkpoint=path, watchers=[OnRound(stop_after(1))])
     path.rename(other)
     path.symlink_to(other)
     with pytest.raises(DataError, match=r"is a link, and other users may write to its folder"):

@@ -345,14 +345,14 @@ def all_noise_by_this_node_alone(foe):
     left, peers = [], 3
     for _ in range(8):
         invented = [Node(i, np.zeros((30, D))) for i in range(1, peers + 1)]
-        left.append(of_the_first([foe.nodes()[0], *invented], among=peers // 2 + 1))
+        left.append(of_the_first([foe.nodes()[0], *invented], NOISED, STD, among=peers // 2 + 1))
     assert np.std(left, axis=0).mean() > 0.6 * STD
 
 
-def of_the_first(nodes, among):
+def of_the_first(nodes, asked, std, among):
     """The answer of the first of these nodes, as the others see it in a sum with them."""
-    parts = {"Y": Part((D, 1), Kind.PRODUCT), "n": ROWS}
-    bounds = fixed.bounds_with_noise(parts, STD / np.sqrt(among), len(nodes))
+    parts = {"Y": Part(asked["Z"].shape, Kind.PRODUCT), "n": ROWS}
+    bounds = fixed.bounds_with_noise(parts, std / np.sqrt(among), len(nodes))
     drawn, plain = [], noise.add_noise
 
     def known(a, deviation, bits):
@@ -361,7 +361,8 @@ def of_the_first(nodes, among):
 
     noise.add_noise = known
     try:
-        total = Sums(nodes).sum("ssi", NOISED, PARTS, bounds, beside={"dp.among": among})["Y"]
+        shapes = {name: part.shape for name, part in parts.items()}
+        total = Sums(nodes).sum("ssi", asked, shapes, bounds, beside={"dp.among": among})["Y"]
     finally:
         noise.add_noise = plain
     return total - sum(drawn[1:])

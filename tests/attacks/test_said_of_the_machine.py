@@ -138,11 +138,10 @@ def test_a_stream_that_keeps_names_to_itself_confirms_no_guess(guess):
 @pytest.mark.parametrize("strange", [{"Z": np.array(b"x")}, {}, {"Z": np.eye(4)[:, :0], "other": np.eye(2)}])
 def test_a_message_that_is_refused_takes_two_lines_of_a_log(strange, caplog):
     """A server may send as many as it likes: no traceback, and nothing that begins a line of its own."""
-    parameters, config = request("ssi", {"Z": np.eye(4)[:, :1]})
+    _, config = request("ssi", {"Z": np.eye(4)[:, :1]})
     names = ",".join(strange)
     said = Node(0, X).client.fit(list(strange.values()), {**config, "names": names})[2]
     assert "refusal" in said
     lines = [record for record in caplog.records if record.levelname in ("ERROR", "WARNING")]
     assert len(lines) <= 2
     assert all("\n" not in record.getMessage() and record.exc_info is None for record in lines)
-    del parameters

@@ -353,18 +353,6 @@ def test_a_damaged_version_is_no_permission(what, tmp_path):
             product(people(rows), tmp_path, **IDS)
 
 
-def test_a_deleted_ledger_beside_released_rows_is_damage(tmp_path):
-    product(X, tmp_path)
-    (file,) = tmp_path.glob("*ledger*.npz")
-    file.unlink()
-    for rules in ({}, {"max_messages_ever": 9}):
-        with pytest.raises(
-            RefusedError, match=r"ledger-0\.npz of this node is missing, but the rows that the node has released"
-        ):
-            product(with_new(X), tmp_path, **rules)
-    assert not file.exists()
-
-
 def test_a_full_disk_releases_nothing(tmp_path, monkeypatch):
     before = product(people(X), tmp_path, **IDS)
 

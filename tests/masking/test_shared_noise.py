@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from builders import clipped, loss, three_lead
+from builders import clipped, three_lead
 from cases import paired
 from fake_grid import FakeGrid, app_of, arrays_in, examples_of, grid_of, listen_to
 from masked import Run, gone
@@ -23,7 +23,6 @@ from flower_pca.strategies import PCAStrategy
 pytestmark = pytest.mark.slow
 
 METHODS = ["ssi(oversample=2, max_rounds=4)", "krylov(oversample=2, max_rounds=3)", "covariance"]
-ROUNDS = dict(zip(METHODS, (4, 3, 1), strict=True))
 OFF = 1e-9  # the chance on either side beyond which a statistic is taken for wrong
 
 
@@ -106,23 +105,6 @@ def test_the_noise_is_less_than_that_in_full_by_the_root_of_the_survivors(monkey
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("epsilon", [0.2, 1.0, 5.0])
-def test_epsilon_is_that_of_the_stated_noise_on_all_sums_together(method, epsilon):
-    """Against the formula of the Gaussian mechanism, in its textbook form."""
-    parts = three_lead(5)
-    dp = shared_budget(epsilon=epsilon, clip=4.0)
-    spent = simulate(method, parts, n_components=3, dp=dp, mask=True).privacy
-    T = ROUNDS[method]
-    mu = np.sqrt(T * (4.0**2 / spent.noise) ** 2 / 0.9)  # The algorithm gets nine tenths of mu^2.
-    assert loss(epsilon, mu) == pytest.approx(1e-6, rel=1e-5)
-    assert spent.epsilon == pytest.approx(epsilon, rel=1e-9)
-    assert spent.epsilon <= epsilon
-    assert (spent.messages, spent.shared) == (T + 1, True)
-    alone = simulate(method, parts, n_components=3, dp=dp).privacy
-    assert (alone.noise, alone.shared) == (spent.noise, False)
-
-
-@pytest.mark.parametrize("method", METHODS)
 def test_the_answer_is_better_than_with_noise_in_full_at_the_same_epsilon(method):
     """Ten clients, six of whom suffice: less noise by sqrt(6), so angles that are smaller by about as much."""
     parts = three_lead(10, n=20_000)
@@ -136,20 +118,6 @@ def test_the_answer_is_better_than_with_noise_in_full_at_the_same_epsilon(method
     }
     ratio = np.median(angles[False]) / np.median(angles[True])
     assert 0.5 * np.sqrt(6) < ratio < 2.0 * np.sqrt(6)
-
-
-@pytest.mark.parametrize(
-    ("center", "scale", "method"), paired([True, False], [None, "std"], [METHODS[0].replace("4", "15"), *METHODS[1:]])
-)
-def test_with_little_noise_the_answer_is_nearly_the_exact_one(method, scale, center):
-    parts, settings = three_lead(5), {"scale": scale, "center": center}
-    truth = simulate("krylov", parts, n_components=3, **settings)
-    dp = shared_budget(epsilon=1e6, clip=30.0, reach=30.0)
-    found = simulate(method, parts, n_components=3, dp=dp, mask=True, **settings)
-    assert found.angle_to(truth) < 0.02
-    assert abs(found.n_samples_ - truth.n_samples_) <= 2
-    np.testing.assert_allclose(found.explained_variance_, truth.explained_variance_, rtol=0.02)
-    assert found.status.outcome in (Outcome.BUDGET_SPENT, Outcome.DONE)
 
 
 def test_a_variance_that_the_noise_swallows_counts_as_large_as_the_shared_noise():
@@ -191,17 +159,6 @@ def test_fixed_point_is_finer_than_the_noise_by_ten_bits_and_leaves_room_for_row
     assert bound >= 2**36 * deviation
     largest = fixed.encode({"Y": np.array([bound, -bound])}, {"Y": bound}, clients).view(np.int64)
     assert np.abs(largest).max() * clients < 2**61
-
-
-def test_the_same_seed_gives_the_same_noise_under_masks():
-    parts = three_lead(5)
-    one, again = (
-        simulate("ssi(max_rounds=2)", parts, n_components=2, dp=shared_budget(noise_seed=7), mask=True)
-        for _ in range(2)
-    )
-    free = simulate("ssi(max_rounds=2)", parts, n_components=2, dp=shared_budget(), mask=True)
-    assert one.components_.tobytes() == again.components_.tobytes()
-    assert one.components_.tobytes() != free.components_.tobytes()
 
 
 def test_each_client_adds_the_same_noise_as_without_masks_but_a_share_of_it():
@@ -365,4 +322,5 @@ def test_the_result_keeps_whether_noise_was_shared(tmp_path):
     assert PCAResult.load(found.save(tmp_path / "r.npz")).privacy == found.privacy
     assert str(found.privacy).endswith("on each sum, shared among clients")
     alone = simulate("covariance", three_lead(5), n_components=2, dp=shared_budget())
+    assert (alone.privacy.noise, alone.privacy.shared) == (found.privacy.noise, False)
     assert str(alone.privacy).endswith("on each answer")

@@ -305,9 +305,11 @@ def product_in_frame(blocks: Iterable[Any], Z: Array, frame: Frame) -> Array:
         if total is None and not isinstance(S, np.ndarray):
             # scipy allocates the product anyway. Adding it to a second array would take as long as the product.
             total = np.asarray(S.T @ Y, dtype=np.float64)
-        elif total is None and Z.size >= _LARGE and min(Y.shape) > 1 and S.dtype == Y.dtype == np.float64:
+        elif total is None and _takes_stripes(Z.size, S, Y) and min(Y.shape) > 1:
             # Adding the first product to zeros would take two more passes over a large sum.
-            total = np.matmul(S.T, Y)
+            total = np.empty(Z.shape)
+            for part, columns in _stripes(total, S):
+                np.matmul(columns.T, Y, out=part)
         else:
             total = np.zeros(Z.shape) if total is None else total
             _add_product(total, S, Y)
@@ -324,18 +326,26 @@ def _add_product(total: Array, S: Any, Y: Array) -> None:
 
     A temporary matrix as large as the sum, or one call of BLAS that adds to all of it, takes up to twice as long.
     """
-    if not (
-        total.size >= _LARGE and isinstance(S, np.ndarray) and S.flags.c_contiguous and S.dtype == Y.dtype == np.float64
-    ):
+    if not _takes_stripes(total.size, S, Y):
         total += np.asarray(S.T @ Y)
     elif min(Y.shape) == 1:
         # BLAS stores matrices by columns, so all matrices are transposed here.
         load_blas().dgemm(1.0, Y.T, S.T, beta=1.0, c=total.T, trans_b=True, overwrite_c=True)
     else:
         product = np.empty((_STRIPE, Y.shape[1]))
-        for start in range(0, len(total), _STRIPE):
-            part = total[start : start + _STRIPE]
-            part += np.matmul(S[:, start : start + _STRIPE].T, Y, out=product[: len(part)])
+        for part, columns in _stripes(total, S):
+            part += np.matmul(columns.T, Y, out=product[: len(part)])
+
+
+def _takes_stripes(size: int, S: Any, Y: Array) -> bool:
+    """Return whether a sum with this number of entries is updated a few columns of S at a time."""
+    return size >= _LARGE and isinstance(S, np.ndarray) and S.flags.c_contiguous and S.dtype == Y.dtype == np.float64
+
+
+def _stripes(total: Array, S: Array) -> Iterator[tuple[Array, Array]]:
+    """Yield a few rows of a sum at a time, with the columns of S that belong to them."""
+    for start in range(0, len(total), _STRIPE):
+        yield total[start : start + _STRIPE], S[:, start : start + _STRIPE]
 
 
 _LARGE: Final = 2**18  # A sum of products with at least this many entries is updated in stripes.

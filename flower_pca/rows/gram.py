@@ -25,6 +25,7 @@ _LARGE_SINGLE: Final = 1024
 # Side of the squares in which one triangle is copied to the other triangle. Squares of 256 columns do not fit into the
 # processor's cache, and take three times as long.
 _TILE: Final = 64
+_BELOW: Final = np.tri(_TILE, k=-1, dtype=bool)  # the places below the diagonal of such a square
 # Sparse rows are multiplied without conversion to dense blocks if at most this share of their entries is stored.
 # Relative to dense blocks, this takes 0.07 to 0.2 times as long at 1%, 0.25 to 1.2 at 3%, and 0.5 to 3.3 at 5%.
 _SPARSE: Final = 0.04
@@ -71,7 +72,7 @@ def _mirror(G: Array) -> None:
     for i in range(0, len(G), _TILE):
         j = i + _TILE
         tile = G[i:j, i:j]
-        tile[:] = np.triu(tile) + np.triu(tile, 1).T
+        np.copyto(tile, tile.T.copy(), where=_BELOW[: len(tile), : len(tile)])
         G[j:, i:j] = G[i:j, j:].T
 
 

@@ -10,8 +10,6 @@ from typing import Final
 
 from flower_pca.base.labels import count
 
-# If a message has at least this many bytes, its memory is logged, and released as soon as possible.
-LARGE: Final = 2**24
 # The maximum number of messages in flight. It is limited because Flower searches all pending messages for each node.
 WINDOW: Final = 32
 # The memory of each process as a multiple of the message size, measured with messages and replies of 100 MB for

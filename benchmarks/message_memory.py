@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from federation import Federation
+from federation import Federation, wait
 
 PROCESSES = {
     "ServerApp": "flwr-serverapp",
@@ -72,10 +72,15 @@ def measured(algorithm, given, folder):
         with Peaks(federation) as peaks:
             began = time.monotonic()
             if algorithm == "barest":
-                federation.run(None, shape=[d, p], rounds=given.rounds).seconds()
+                run, last = federation.run(None, shape=[d, p], rounds=given.rounds), "seconds.json"
             else:
                 limits = {"oversample": 1, "tol": 0.0, "max_rounds": given.rounds - 1, "round_timeout": 1200.0}
-                federation.run(algorithm, n_components=p - 1, **limits).result()
+                run, last = federation.run(algorithm, n_components=p - 1, **limits), "result.npz"
+            wait(
+                f"the end of {algorithm}",
+                lambda: any(map(Path.exists, (run.folder / last, run.folder / "error"))),
+                seconds=1800,
+            )
             seconds = time.monotonic() - began
         log = (federation.folder / "superlink.log").read_text()
     return peaks.of, seconds, [line for line in log.splitlines() if "of memory" in line]

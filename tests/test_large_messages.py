@@ -8,6 +8,8 @@ import pytest
 from flwr.app import RecordDict
 
 from flower_pca import SSI, Krylov, simulate, wire
+from flower_pca.base import large
+from flower_pca.cli import main
 from flower_pca.core.stage import Broadcast
 from flower_pca.rows.frame import Frame
 
@@ -74,3 +76,17 @@ def test_a_run_does_not_keep_the_product_of_its_opening(algorithm):
     simulate(algorithm, shards, n_components=2, on_round=look)
     assert len(held) >= 2
     assert not any(held)
+
+
+@pytest.mark.parametrize("options", [[], ["--components", "3"]])
+def test_check_says_the_memory_of_large_messages(options, tmp_path, capsys, monkeypatch):
+    rng = np.random.default_rng(1)
+    for site in ("jena", "trier"):
+        np.save(tmp_path / f"{site}.npy", rng.standard_normal((30, 6)))
+    words = ["check", str(tmp_path), *options]
+    assert main(words) == 0
+    assert "memory" not in capsys.readouterr().out
+    monkeypatch.setattr(large, "BYTES", 8 * 6 * 4 - 1)
+    assert main(words) == 0
+    line = "memory in a deployment: A message takes 0 MB. For messages to 2 sites, the ServerApp needs about "
+    assert line in capsys.readouterr().out

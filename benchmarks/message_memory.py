@@ -5,7 +5,9 @@ and what it is in blocks beyond the 140 MB or so that each process has without a
 same arrays with Flower's own `send_and_receive`, multiplies, adds and orthonormalizes them, and keeps nothing else.
 
     python benchmarks/message_memory.py [--megabytes 100] [--columns-of-a-block 8] [--rows 15] [--rounds 3]
-        [--algorithms SSI Krylov barest]
+        [--algorithms SSI Krylov barest] [--environment MALLOC_MMAP_THRESHOLD_=1000000]
+
+`--environment` has variables for all processes.
 """
 
 import argparse
@@ -66,7 +68,8 @@ def measured(algorithm, given, folder):
     d = round(given.megabytes * 1e6 / 8 / p)
     rng = np.random.default_rng(0)
     shards = [rng.standard_normal((given.rows, d)) for _ in range(2)]
-    with Federation(folder, shards) as federation:
+    environment = dict(each.split("=", 1) for each in given.environment)
+    with Federation(folder, shards, environment=environment) as federation:
         del shards
         federation.present(0, 1)
         with Peaks(federation) as peaks:
@@ -93,6 +96,7 @@ def main():
     parser.add_argument("--rows", type=int, default=15)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--algorithms", nargs="*", default=["SSI", "Krylov", "barest"])
+    parser.add_argument("--environment", nargs="*", default=[])
     given = parser.parse_args()
     for algorithm in given.algorithms:
         with tempfile.TemporaryDirectory() as folder:

@@ -20,7 +20,7 @@ from questions import NAMED, SHORT
 from results import assert_same_bits
 
 from flower_pca import clients, registry, simulate, strategies, wire
-from flower_pca.base import linalg
+from flower_pca.base import large, linalg
 from flower_pca.core import tally
 from flower_pca.stages.ritz import RayleighRitz
 from flower_pca.strategies import PCAStrategy, TrackingStrategy, arrays_of, memory, pca
@@ -117,12 +117,13 @@ def test_more_nodes_than_the_window(name, monkeypatch):
 
 def test_the_server_holds_no_block_that_is_sent_and_no_reply_that_is_read(monkeypatch):
     """Large blocks fill its memory: the bytes of a request, of a reply, and an answer that has been merged."""
-    grid, requests, read, held = grid_of(SHARDS), [], [], []
+    grid, requests, read, held, products, left = grid_of(SHARDS), [], [], [], [], set()
     original, merge = Nodes.read_answer, tally.AnswerCollector._process_reply
 
     def keep(self, *given):
         answer = original(self, *given)
         read.extend(map(weakref.ref, answer.arrays.values()))
+        products.extend(weakref.ref(answer.arrays[name]) for name in ("Y",) if name in answer.arrays)
         return answer
 
     def alive(references, *but):
@@ -136,19 +137,22 @@ def test_the_server_holds_no_block_that_is_sent_and_no_reply_that_is_read(monkey
         merge(self, reply, position)
 
     def pull():
+        left.add(alive(products))
         if grid.sent and config_of(grid.sent[-1])["stage"] == "ssi" and len(grid.sent) % len(SHARDS) == 0:
             requests.extend(weakref.ref(message.content) for message in grid.sent)
             grid.sent.clear()
 
     monkeypatch.setattr(Nodes, "read_answer", keep)
     monkeypatch.setattr(tally.AnswerCollector, "_process_reply", look)
-    monkeypatch.setattr(memory, "LARGE", 0)
+    monkeypatch.setattr(large, "BYTES", 0)
     grid.on_pull = pull
     grid.delay = lambda message: 20 * [grid.node(i) for i in range(len(SHARDS))].index(message.metadata.dst_node_id)
     gc.collect()
     strategies.SSI(n_components=2, max_rounds=3).fit(grid)
     assert len(held) >= 2 * len(SHARDS)
     assert set(held) == {(0, 0, 0)}
+    assert len(products) >= 2 * len(SHARDS)
+    assert left == {0}  # While the next reply is fetched, no answer that has been merged is in memory.
 
 
 def test_replies_to_large_messages_are_fetched_one_at_a_time(monkeypatch):
@@ -161,7 +165,7 @@ def test_replies_to_large_messages_are_fetched_one_at_a_time(monkeypatch):
         merge(self, reply, position)
 
     monkeypatch.setattr(tally.AnswerCollector, "_process_reply", look)
-    monkeypatch.setattr(memory, "LARGE", 0)
+    monkeypatch.setattr(large, "BYTES", 0)
     result = strategies.SSI(n_components=2, max_rounds=3).fit(grid)
     assert held == [4, 3, 2, 1, 0] * (len(held) // 5)
     assert_same_bits(result, strategies.SSI(n_components=2, max_rounds=3).fit(grid_of(SHARDS)))
@@ -169,7 +173,7 @@ def test_replies_to_large_messages_are_fetched_one_at_a_time(monkeypatch):
 
 def test_a_silent_node_does_not_keep_replies_to_large_messages_from_being_fetched(monkeypatch):
     grid = grid_of(SHARDS)
-    monkeypatch.setattr(memory, "LARGE", 0)
+    monkeypatch.setattr(large, "BYTES", 0)
     grid.delay = lambda message: 10**6 if message.metadata.dst_node_id == grid.node(0) else 0
     result = strategies.SSI(n_components=2, max_rounds=3, round_timeout=0.5).fit(grid)
     assert {r.answered for r in result.history if r.stage == "ssi"} == {4}
@@ -198,7 +202,7 @@ def test_no_block_of_an_earlier_message_stays_at_the_server(monkeypatch):
 @pytest.mark.parametrize("kilobytes", [10, 10**9])
 def test_the_memory_for_large_messages_is_said_once_before_the_first(kilobytes, lines, monkeypatch, tmp_path):
     (tmp_path / "meminfo").write_text(f"MemTotal: 7 kB\nMemAvailable: {kilobytes} kB\n")
-    monkeypatch.setattr(memory, "LARGE", 2)
+    monkeypatch.setattr(large, "BYTES", 2)
     monkeypatch.setattr(memory, "_MEMORY", tmp_path / "meminfo")
     grid, known = grid_of(SHARDS), []
     grid.on_push = lambda message: known.append(sum("For messages to 5 sites" in line for line in lines))

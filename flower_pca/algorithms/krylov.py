@@ -282,6 +282,7 @@ class Krylov(Iterative[KrylovState]):
     products_only: ClassVar[bool] = True
     fixed_set: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
+    keeps_product: ClassVar[bool] = True
 
     oversample: Any = 2  # a whole number, or AUTO
     max_basis: int = 40

@@ -178,6 +178,7 @@ class SSI(Iterative[SSIState]):
     products_only: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
     by_power: ClassVar[bool] = True
+    keeps_product: ClassVar[bool] = True
 
     oversample: int = 1
 

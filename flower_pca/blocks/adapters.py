@@ -139,9 +139,12 @@ def _type_name(X: Any) -> str:
 def _require_table(rows: Any, X: Any, who: str) -> None:
     dtype = dtype_of(rows)
     if hasattr(X, "keys") and hasattr(X, "attrs") and not hasattr(X, "shape"):
+        members = list(X.keys())
+        if not members:
+            raise DataError(f"The data of {who} is an empty group. Store the rows in it as an array, or name an array.")
         raise DataError(
             f"The data of {who} is a group of arrays, not an array of rows or a sparse matrix stored by rows (CSR). "
-            f"Name one of its arrays: {labels.join_with_and(list(X.keys()))}."
+            f"Name one of its arrays: {labels.join_with_and(members)}."
         )
     if rows.ndim == 0 and dtype.kind in "OUS":
         raise _no_rows(X, who, "it can be read once only" if isinstance(X, Iterator) else "")

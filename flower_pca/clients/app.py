@@ -10,6 +10,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from flower_pca import wire
+from flower_pca.base import large
 from flower_pca.base.cache import Cache
 from flower_pca.base.linalg import Array
 from flower_pca.clients.base import PCAClient, log_hints, node_rows
@@ -179,7 +180,10 @@ class _MessageHandler:
             raise
         except Exception as error:
             returned = clients.refusal_of(error, kind, config, context)
-        return Message(wire.write_reply(kind, *returned, layout=layout), reply_to=message)
+        content = wire.write_reply(kind, *returned, layout=layout)
+        if wire.records.size_of(content) > large.BYTES:
+            large.release_memory()
+        return Message(content, reply_to=message)
 
     def introduce(self, message: Message, context: Context) -> Message:
         """Return the reply with the properties that the server requests from the node before a run."""

@@ -12,7 +12,7 @@ from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flower_pca.base import labels
+from flower_pca.base import labels, large
 from flower_pca.base.errors import FlowerPCAError
 from flower_pca.base.options import Sentence
 from flower_pca.commands import common
@@ -24,6 +24,9 @@ from flower_pca.rows.local import LocalData
 
 if TYPE_CHECKING:
     from flower_pca.names.table import Table
+
+# The number of components of a run without --components, and the further columns of a block of krylov
+_COMPONENTS, _OVERSAMPLED = 2, 2
 
 _EPILOG = """\
 This command takes the options of `flower-pca run`. It tries the run without writing files, and prints the errors and
@@ -94,6 +97,7 @@ def run_check(args: argparse.Namespace) -> int:
         bad = labels.count(len(errors), "error")
         odd = labels.count(len(found), "hint")
         counts = f"{bad} and {odd}"
+        lines += _lines_about_memory(args, sites)
         rows = labels.count(sum(site.n for site in sites), "row")
         lines.append(f"{counts} about {rows} at {labels.count(len(sites), 'site')}")
         if read.left_out:
@@ -124,6 +128,20 @@ def _trial_run(args: argparse.Namespace, read: _ReadSites, sites: Sequence[Local
     if not result.status.ok:
         found.append(f"The run would not reach its goal: {result.status}.")
     return found
+
+
+def _lines_about_memory(args: argparse.Namespace, sites: Sequence[LocalData]) -> list[str]:
+    """Return a line about the memory of a message in a deployment if its blocks are large, and otherwise []."""
+    components = _COMPONENTS if args.components is None else args.components
+    if not sites or not isinstance(components, int):
+        return []
+    size = 8 * sites[0].d * (components + _OVERSAMPLED)
+    if size <= large.BYTES:
+        return []
+    # This import loads Flower, which takes a second, so it is made only if it is needed.
+    from flower_pca.strategies.memory import memory_in_words
+
+    return [f"memory in a deployment: {memory_in_words(size, len(sites))}"]
 
 
 def _config(args: argparse.Namespace, *, n_components: int) -> PCAConfig:

@@ -55,6 +55,8 @@ class Algorithm(Stage[S]):
         Whether a round is a power step.
     ends_by_angle : bool
         Whether the error is an estimate of the remaining angle.
+    keeps_product : bool
+        Whether the state holds everything that the algorithm needs from the product of the opening.
     oversample : int
         The number of columns of a block in addition to the wanted components.
     """
@@ -62,6 +64,7 @@ class Algorithm(Stage[S]):
     centers: ClassVar[bool] = True
     by_power: ClassVar[bool] = False
     ends_by_angle: ClassVar[bool] = False
+    keeps_product: ClassVar[bool] = False
 
     oversample: int = 0
 

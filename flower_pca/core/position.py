@@ -402,9 +402,15 @@ class Position:
 
     def _at_next(self) -> Position:
         index = (self.place if self.last else self.index) + 1
-        if index < len(self.stages):
-            return replace(self, index=index, state=self.stages[index].start(self.model), last=False)
-        return replace(self, index=index, last=False)
+        if index == len(self.stages):
+            return replace(self, index=index, last=False)
+        stage, model = self.stages[index], self.model
+        state = stage.start(model)
+        # The product takes as much memory as a message. With residuals, it may decide which algorithm a run continues
+        # with after a checkpoint.
+        if isinstance(stage, Algorithm) and stage.keeps_product and model.residuals is None:
+            model = replace(model, product=None)
+        return replace(self, index=index, state=state, model=model, last=False)
 
     def without_stage(self) -> Position:
         """Return the position at the next stage. Only a stage after the closing can be skipped."""

@@ -165,7 +165,8 @@ class AnswerCollector:
 
     def collect(self, replies: Iterable[Reply | Sum | Failure]) -> MergedAnswers:
         """Process the answers in order, and return the merged answers and the clients without a usable answer."""
-        for position, reply in enumerate(replies):
+        position = 0
+        for reply in replies:
             if isinstance(reply, Sum):
                 self._add_sum(reply)
             elif isinstance(reply, Reply):
@@ -173,6 +174,7 @@ class AnswerCollector:
             else:
                 self._meter.count(reply, 0)
                 self._record_failure(reply)
+            position += 1  # noqa: SIM113 (enumerate would keep each answer in memory until the next one has arrived)
             del reply  # The answer is merged, so it must not stay in memory until the next answer arrives.
         best = self._majority_answers()
         total = best.total

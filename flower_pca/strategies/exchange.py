@@ -10,7 +10,6 @@ The module logs to Flower's logger, so that the log of a run looks familiar to F
 
 from __future__ import annotations
 
-import gc
 import logging
 import threading
 import time
@@ -23,6 +22,7 @@ from typing import Any, Final
 from flwr.app import Message
 from flwr.serverapp import Grid
 
+from flower_pca.base import large
 from flower_pca.base.errors import FlowerPCAError
 from flower_pca.strategies import memory
 from flower_pca.wire import records
@@ -81,7 +81,7 @@ def exchange(
                     to = waiting.popleft()
                     under_way.send(to, compose(to))
                     if under_way.large and not waiting:
-                        gc.collect()  # This releases sent messages, because Flower's records are reference cycles.
+                        large.release_memory()
                 if under_way.collect_replies():
                     pause = _SHORTEST
                 elif node not in under_way.arrived:
@@ -141,7 +141,7 @@ class _ExchangeInFlight:
     def send(self, node: int, message: Message) -> None:
         """Send a message to a node."""
         self._due[node] = time.monotonic() + self._timeout
-        self.large = self.large or records.size_of(message.content) > memory.LARGE
+        self.large = self.large or records.size_of(message.content) > large.BYTES
         self._call_and_wait(partial(self._grid.push_messages, [message]), partial(self._store_identity, node))
 
     def collect_replies(self) -> bool:

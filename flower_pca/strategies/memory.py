@@ -10,13 +10,13 @@ from typing import Final
 
 from flower_pca.base.labels import count
 
-# If a message has at least this many bytes, its memory is logged, and released as soon as possible.
-LARGE: Final = 2**24
 # The maximum number of messages in flight. It is limited because Flower searches all pending messages for each node.
 WINDOW: Final = 32
 # The memory of each process as a multiple of the message size, measured with messages and replies of 100 MB for
-# two sites (see docs/deployment.md)
-_PER_SERVER, _PER_CLIENT, _PER_NODE, _PER_LINK = 11, 8, 5, 4
+# two sites (see docs/deployment.md). The opening collects the answers of all sites before it adds them up, because the
+# order of their sum is only known then.
+_PER_SERVER, _OPENING, _PER_CLIENT, _PER_NODE, _PER_LINK = 10, 4, 8, 5, 4
+_WITHOUT_MESSAGES: Final = 2 * 10**8  # the memory of a ServerApp with the packages that a run imports
 _MEMORY: Final = Path("/proc/meminfo")
 
 
@@ -25,7 +25,7 @@ def bytes_needed(size: int, sites: int) -> int:
 
     The number includes the blocks that an algorithm such as SSI keeps, but not the basis of krylov.
     """
-    return size * (_PER_SERVER + min(sites, WINDOW))
+    return _WITHOUT_MESSAGES + size * max(_PER_SERVER, _OPENING + sites)
 
 
 def memory_in_words(size: int, sites: int) -> str:

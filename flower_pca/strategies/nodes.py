@@ -14,7 +14,6 @@ reported that it was disconnected or restarted.
 
 from __future__ import annotations
 
-import gc
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,7 +28,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from flower_pca import wire
-from flower_pca.base import labels
+from flower_pca.base import labels, large
 from flower_pca.base.errors import ConfigError, DataError, NotEnoughNodes, ProtocolError, safe_for_log
 from flower_pca.base.history import Round
 from flower_pca.base.options import option
@@ -242,10 +241,8 @@ class Nodes:
         traffic = Traffic(self._sizes.pop(node, 0), up)
         answers = self.answers_in(node, reply, message)
         del reply
-        if traffic.down + traffic.up > memory.LARGE:
-            # Flower's records are reference cycles, so Python frees their memory only when it collects such cycles.
-            # Without this call, the memory could stay in use for many messages.
-            gc.collect()
+        if traffic.down + traffic.up > large.BYTES:
+            large.release_memory()
         for answer in answers:
             yield with_traffic(answer, traffic)
             traffic = Traffic()
@@ -420,7 +417,7 @@ class Nodes:
 
     def _log_memory(self, size: int, sites: int) -> None:
         """Log the memory that large messages need, once before the first one, with a warning if memory is low."""
-        if self._memory_was_logged or size < memory.LARGE:
+        if self._memory_was_logged or size <= large.BYTES:
             return
         self._memory_was_logged = True
         free = memory.free_bytes()

@@ -215,6 +215,11 @@ def put_named(content: Content, name: str, arrays: Mapping[str, Array]) -> None:
     content.array_records[name] = named_array_record({key: np.asarray(a) for key, a in arrays.items()})
 
 
+def put_record(content: Content, name: str, record: ArrayRecord) -> None:
+    """Store the arrays of this record in a record of this name. The serialized arrays are shared, not copied."""
+    content.array_records[name] = ArrayRecord(dict(record))
+
+
 def named_in(content: Content, name: str) -> Arrays | None:
     """Return the arrays in the record of this name, by their own names, or None if there is no such record."""
     found = content.array_records.get(name)

@@ -133,9 +133,10 @@ def write_request(
     if message.frame.covariates is not None:
         config[COVARIATES] = message.frame.covariates.to_text()
     content, kind = RecordDict(), kind_of_stage(message.stage)
+    serialized = records.named_array_record({name: np.asarray(a) for name, a in arrays.items()})
     for layout in layouts:
         of_arrays, of_config = record_names(layout, kind)
-        records.put_named(content, of_arrays, arrays)
+        records.put_record(content, of_arrays, serialized)
         # A NumPyClient gets a list of arrays without names, so the config contains the names.
         names = {"names": ",".join(arrays)} if layout == CLIENT_FN else {}
         records.put_values(content, of_config, records.without_empty({**config, **names}))

@@ -656,6 +656,11 @@ BAD = {
         r"Line 3 of .*x\.csv has a cell of more than 131,072 characters\. .* close its quotation marks",
     ),
     "records": ("x.npy", lambda path: np.save(path, RECORDS), "are records with 2 fields, .* Save each field"),
+    "empty group": (
+        "x.h5",
+        h5_with(lambda file: file.create_group("X")),
+        r"X of .*x\.h5 is an empty group\. Store the rows in it as an array",
+    ),
     "parquet without columns": ("x.parquet", no_columns, "has no columns"),
     "h5ad with an empty X": ("x.h5ad", h5ad_of(x_without_values), "has no X"),
     "h5ad in another sparse format": (

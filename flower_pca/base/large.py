@@ -1,0 +1,33 @@
+"""Large messages: the size from which on a message is large, and the return of memory that is no longer needed."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import sys
+from contextlib import suppress
+from typing import Final
+
+# If a message has more bytes than this, its memory is logged, and returned as soon as it is no longer needed.
+BYTES: Final = 2**24
+# The numbers of glibc's settings for the blocks that go back to the operating system when they are freed: blocks of at
+# least this size anywhere, and at least so much free memory at the end of the heap
+_MMAP_THRESHOLD, _TRIM_THRESHOLD, _RETURNED = -3, -1, 2**20
+
+
+def release_memory() -> None:
+    """Return memory that is no longer needed to the operating system, now and whenever a large block is freed.
+
+    Flower's records are reference cycles, so Python frees their memory only when it collects such cycles. By default,
+    glibc keeps freed blocks of up to 32 MB for later use by the same thread. Flower cuts messages into blocks of 5 MB,
+    which it processes in new threads for each message. Without this function, a process would therefore keep several
+    times the memory of a message.
+    """
+    gc.collect()
+    if sys.platform != "linux":
+        return
+    with suppress(AttributeError, OSError):  # Other C libraries than glibc lack these functions.
+        library = ctypes.CDLL(None)
+        library.mallopt(_MMAP_THRESHOLD, _RETURNED)
+        library.mallopt(_TRIM_THRESHOLD, _RETURNED)
+        library.malloc_trim(0)

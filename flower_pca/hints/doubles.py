@@ -32,7 +32,7 @@ def doubles(data: AllSites) -> Iterator[str]:
         one, other = sites[i], sites[j]
         if i != j and np.array_equal(one.row_hashes, other.row_hashes) and len(np.unique(one.row_hashes)) > FEW:
             yield f"{other.who} holds the same rows as {one.who}. Leave one of them out."
-        elif reliable[i] and reliable[j] and count >= max(FEW, 0.05 * min(map(len, (every[i], every[j])))):
+        elif reliable[i] and reliable[j] and count >= least_repeated(min(map(len, (every[i], every[j])))):
             few = count == 1
             what, remedy = f"{'is' if few else 'are'} also in {one.who}", " from one of the two"
             row = int(np.flatnonzero(np.isin(other.row_hashes, one.row_hashes))[0])
@@ -44,6 +44,11 @@ def doubles(data: AllSites) -> Iterator[str]:
                 f"{labels.count(count, 'row')} of {other.who} {what}. The first is {other.place(row)}. Remove "
                 f"{'it' if few else 'them'}{remedy}."
             )
+
+
+def least_repeated(n: int) -> float:
+    """Return the smallest number of repeated rows at a site with n rows that causes a hint."""
+    return max(FEW, 0.05 * n)
 
 
 def _are_equal_rows_suspicious(site: Site, different: Array) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 
 from flower_pca.base.linalg import Array
 from flower_pca.hints import missing, shapes
-from flower_pca.hints.doubles import doubles
+from flower_pca.hints.doubles import doubles, least_repeated
 from flower_pca.hints.sites import ENDS, AllSites, Site
 from flower_pca.rows.local import LocalData
 
@@ -133,7 +133,9 @@ class LargeTables:
                 sizes = np.abs(rows[large]).sum(axis=1)
                 large = np.sort(large[np.argpartition(-sizes, 2000)[:2000]])
             sums = shapes.sums_among(rows, large)
-            if sums and not _are_sums_by_chance(rows, large):
+            if sums and _are_sums_by_chance(rows, large):
+                sums = [i for i in sums if np.allclose(2.0 * rows[i], rows.sum(axis=0), rtol=1e-9)]
+            if sums:
                 yield shapes.hint_of_sums(client.table.place, sums)
 
     def hints_of_repeats(self) -> Iterator[str]:
@@ -199,7 +201,7 @@ def columns_with_odd_extremes(tables: LargeTables, lowest: Array, highest: Array
     # A column of two values is no measurement.
     zeros = (low == 0.0) & (tables.sample.distinct_counts > 2).any(axis=0)
     sure = np.maximum(np.abs(low), np.abs(high)) >= shapes.FILLS
-    sure |= shapes.may_have_shifted_points(low, high, after, before)
+    sure |= shapes.may_have_shifted_points(tables.sample, low, high, after, before)
     found = []
     for j in np.flatnonzero((sure | codes | zeros) & (high > low)).tolist():
         if not sure[j]:
@@ -313,7 +315,7 @@ def _typical_sizes(sample: AllSites) -> tuple[Array, Array]:
 def _rounding(sample: AllSites) -> float:
     """Return by how much rounding may change the number of a row."""
     sizes, spread = _typical_sizes(sample)
-    return float(64.0 * np.finfo(np.float64).eps * np.nansum(1.5 * sizes / spread + 1.0))
+    return float(16.0 * np.finfo(np.float64).eps * np.nansum(1.5 * sizes / spread + 1.0))
 
 
 def _equal_rows(clients: Sequence[LocalData], marks: Sequence[Array], rounding: float) -> list[Array] | None:
@@ -334,7 +336,10 @@ def _equal_rows(clients: Sequence[LocalData], marks: Sequence[Array], rounding: 
     found = np.empty(len(every), dtype=np.int64)
     found[order] = groups
     starts = np.flatnonzero(np.concatenate([[True], new]))
-    several = starts[np.diff(np.append(starts, len(every))) > 1]
+    sizes = np.diff(np.append(starts, len(every)))
+    if sizes.max() < shapes.OFTEN and len(every) - len(starts) < min(least_repeated(client.n) for client in clients):
+        return None  # So few rows cause no hint. Among millions, a few numbers are equal by accident.
+    several = starts[sizes > 1]
     checked = several[np.unique(np.linspace(0, len(several) - 1, _CHECKED).astype(int))]
     differ = _differ(clients, order[checked], order[checked + 1])
     if 2 * differ.sum() > len(checked):

@@ -24,12 +24,13 @@ FILLS: Final = 1e9  # smallest absolute value of a fill value, such as -2^31, 2^
 _FAR: Final = 1000.0  # The distance of a fill value from all other values is at least this many times their spread.
 _POINT: Final = (10.0, 100.0, 0.1, 0.01)  # factors by which a mistyped decimal point changes a value
 # A value counts as too large because of a shifted decimal point only if the largest other value is at most this many
-# times the smallest value.
+# times the value below which a share of `_RARE` lies. The smallest of a million values says little about the others.
 _TIGHT: Final = 5.0
+_RARE: Final = 0.001
 # A value counts as too small because of a shifted decimal point only if the largest value is at most this many times
 # the second-smallest value.
 _CLOSE: Final = 3.0
-_OFTEN: Final = 5  # smallest number of equal rows that causes a hint
+OFTEN: Final = 5  # smallest number of equal rows that causes a hint
 _ENDS: Final = (7, 2)  # largest and smallest number of lines of statistics that are searched for below a table
 COLUMNS: Final = 8  # With this many columns, hardly any row is large in all of them by accident.
 _CODES: Final = re.compile(
@@ -61,11 +62,13 @@ def shifted_decimal_points(data: AllSites) -> Iterator[str]:
     (lowest, second), (highest, second_highest) = data.two_smallest, data.two_largest
     # Children among adults are not typing errors, so a small value causes a hint only if the others are even closer.
     small = (4.0 * lowest < second) & (highest <= _CLOSE * second)
-    large = (highest - second_highest > second_highest - lowest) & (second_highest <= _TIGHT * lowest)
+    large = highest - second_highest > second_highest - lowest
     for j in np.flatnonzero((lowest > 0.0) & (highest > lowest) & (small | large)).tolist():
         values = np.sort(data.values_of(j))
         for value, rest, far in ((values[0], values[1:], small[j]), (values[-1], values[:-1], large[j])):
             if not far or len(rest) < 4 * MANY or len(np.unique(rest)) < MANY:
+                continue
+            if value > rest[-1] > _TIGHT * rest[int(_RARE * len(rest))]:
                 continue
             low, high = np.quantile(rest, [0.05, 0.95])
             factor = next((f for f in _POINT if low <= value / f <= high), None)
@@ -78,13 +81,15 @@ def shifted_decimal_points(data: AllSites) -> Iterator[str]:
                 )
 
 
-def may_have_shifted_points(lowest: Array, highest: Array, after: Array, before: Array) -> Array:
-    """Return in which columns `shifted_decimal_points` may find a value.
+def may_have_shifted_points(sample: AllSites, lowest: Array, highest: Array, after: Array, before: Array) -> Array:
+    """Return in which columns `shifted_decimal_points` may find a value, from their extremes and a sample of rows.
 
     `after` is a value of each column above the lowest value, and `before` is a value below the highest value.
     """
     small = (4.0 * lowest < after) & (highest <= _CLOSE * after)
-    large = (highest - before > before - lowest) & (before <= _TIGHT * lowest)
+    # The sample is small, so a larger share is used.
+    usual = np.fmax.reduce([values[int(4.0 * _RARE * len(values))] for values in sample.sorted_values])
+    large = (highest - before > before - lowest) & (before <= _TIGHT * usual)
     return np.asarray((lowest > 0.0) & (small | large))
 
 
@@ -376,7 +381,7 @@ def sums_among(rows: Array, candidates: Array, values: Array | None = None) -> l
     """Return which of at most 2,000 candidates are the sum of at least three rows just before them, or of all others.
 
     `rows` holds at least two columns that vary, without missing values. `values` are values of the candidates to test
-    instead of their own.
+    instead of their own, which are not compared with the sum of all others.
     """
     if not len(candidates):
         return []
@@ -388,7 +393,7 @@ def sums_among(rows: Array, candidates: Array, values: Array | None = None) -> l
     ordered = before[order, 0]
     found: list[int] = []
     for i, row in zip(candidates[:2000].tolist(), rows[candidates] if values is None else values, strict=False):
-        grand = (np.abs(total - 2.0 * row) <= close).all()
+        grand = values is None and (np.abs(total - 2.0 * row) <= close).all()
         # Compare row i with the sum of rows a to i - 1, for each a for which the sum fits in the first column.
         start = before[i, 0] - row[0]
         low, high = np.searchsorted(ordered, [start - close[0], start + close[0]])
@@ -406,7 +411,7 @@ def repeated_row(data: AllSites) -> Iterator[str]:
     for site, different in zip(data.sites, data.distinct_counts, strict=True):
         marks, first, counts = np.unique(site.row_hashes, return_index=True, return_counts=True)
         most = int(counts.max())
-        if most < _OFTEN or most >= 0.05 * len(site.row_hashes) or (different > MANY).sum() < 2:
+        if most < OFTEN or most >= 0.05 * len(site.row_hashes) or (different > MANY).sum() < 2:
             continue
         # The second-largest count shows whether all other rows occur once or twice.
         if np.partition(counts, -2)[-2] <= 2 and len(marks) > 4 * MANY:

@@ -48,7 +48,8 @@ def test_fill_values_are_named(value):
 def test_a_value_with_its_point_elsewhere_is_named(factor):
     sites = four_sites()
     sites[1][17, 1] *= factor
-    assert f"Column weight holds {sites[1][17, 1]:g} in row 17 (from 0 on), which looks" in said_of_sites(sites)
+    words = {10.0: "10 times too large", 100.0: "100 times too large", 0.1: "10 times too small"}[factor]
+    assert f"Column weight holds a value that looks {words}, in row 17 (from 0 on)" in said_of_sites(sites)
 
 
 @pytest.mark.parametrize("column", [1, 3])
@@ -250,9 +251,9 @@ def three_large_sites():
 FAULTS_OF_LARGE_TABLES = {
     "Column glucose holds -999 3 times": lambda S: S[1].__setitem__(([7, 1501, 2888], 3), -999.0),
     "Column glucose holds 1e+20 1 time": lambda S: S[2].__setitem__((1501, 3), 1e20),
-    "Column systolic holds 0 2 times, and no other value below": lambda S: S[0].__setitem__(([3, 1999], 2), 0.0),
-    "which looks 10 times too large": lambda S: S[0].__setitem__((1234, 1), 742.0),
-    "which looks 10 times too small": lambda S: S[0].__setitem__((1234, 1), 7.4),
+    "Column systolic holds 0 2 times, far below all other values": lambda S: S[0].__setitem__(([3, 1999], 2), 0.0),
+    "looks 10 times too large, in row 1234": lambda S: S[0].__setitem__((1234, 1), 742.0),
+    "looks 10 times too small, in row 1234": lambda S: S[0].__setitem__((1234, 1), 7.4),
     "Row 3000 (from 0 on) to row 3003 (from 0 on) are the mean, standard deviation, minimum and maximum": (
         lambda S: S.__setitem__(
             1, np.r_[S[1], np.round([S[1].mean(0), S[1].std(0, ddof=1), S[1].min(0), S[1].max(0)], 2)]

@@ -207,7 +207,7 @@ def _dates_as_numbers(data: AllSites) -> Iterator[str]:
         values = values[~np.isnan(values)]
         month, day = values // 100 % 100, values % 100
         if (values == np.rint(values)).all() and ((month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)).all():
-            yield _hint_of_dates(columns[j], f"dates such as {values[0]:.0f}")
+            yield _hint_of_dates(columns[j], "dates of eight digits, such as 20240131")
     for j in np.flatnonzero(varies & (least >= 15000) & (most <= 60000)).tolist():
         if _TIME.search(columns[j].removeprefix("column ")) or _are_working_days(data.values_of(j)):
             yield _hint_of_dates(columns[j], "dates in Excel's numbering of days")

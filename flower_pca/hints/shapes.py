@@ -76,8 +76,7 @@ def shifted_decimal_points(data: AllSites) -> Iterator[str]:
                 times = f"{factor:g} times too large" if factor > 1.0 else f"{1 / factor:g} times too small"
                 site, row = data.find_value(j, float(value))
                 yield (
-                    f"{data.column_title(j)} holds {value:g} in {site.place(row)}, which looks {times}. Check "
-                    f"this cell."
+                    f"{data.column_title(j)} holds a value that looks {times}, in {site.place(row)}. Check this cell."
                 )
 
 

@@ -156,7 +156,7 @@ MISTAKES = {
     ),
     "a text column": (
         ["text.csv"],
-        r"The columns of .*text\.csv must hold numbers, but there is 'Bonn' in column city \(line 2\)\.",
+        r"The columns of .*text\.csv must hold numbers, but there is a text of 4 letters in column city \(line 2\)\.",
     ),
     "an unknown source": (["xyz(3)"], r"The data source must be npy, .*, not 'xyz'\."),
     "an unknown partition": (["x.npz", "--partition", "iidd"], r"The partition must be .* Did you mean 'iid'\?"),

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from cases import every
 
 from flower_pca import simulate
-from flower_pca.hints import faults
+from flower_pca.hints import faults, large
 from flower_pca.names.table import Table
 from flower_pca.rows.local import LocalData
 
@@ -47,7 +48,8 @@ def test_fill_values_are_named(value):
 def test_a_value_with_its_point_elsewhere_is_named(factor):
     sites = four_sites()
     sites[1][17, 1] *= factor
-    assert f"Column weight holds {sites[1][17, 1]:g} in row 17 (from 0 on), which looks" in said_of_sites(sites)
+    words = {10.0: "10 times too large", 100.0: "100 times too large", 0.1: "10 times too small"}[factor]
+    assert f"Column weight holds a value that looks {words}, in row 17 (from 0 on)" in said_of_sites(sites)
 
 
 @pytest.mark.parametrize("column", [1, 3])
@@ -218,7 +220,7 @@ def test_codes_and_units_among_many_rows_are_named_by_a_sample():
     sites[0][::5, 3] = -999
     sites[2][:, 1] = np.round(sites[2][:, 1] * 2.20462, 1)
     said = said_of_large(sites, most=2**15)
-    assert "Column glucose holds -999 at least" in said
+    assert "Column glucose holds -999 600 times" in said
     assert "Column weight looks as if site2 had other units" in said
 
 
@@ -233,3 +235,88 @@ def test_a_run_names_a_line_of_totals_below_more_rows_than_are_looked_at_in_full
     table = Table(np.r_[rows, rows.sum(axis=0)[None]], COLUMNS)
     hints = " ".join(simulate("krylov", [table], n_components=1).hints)
     assert "is the sum of the lines above it" in hints
+
+
+def columns_of_one_unit(seed, n=3000):
+    """Return rows of measurements that are all positive and of which none depends on chance alone."""
+    rng = np.random.default_rng(seed)
+    return np.c_[ward_of(seed, n)[:, :4], rng.random(n) < 0.4, rng.gamma(9.0, 2.0, n).round(2)]
+
+
+def three_large_sites():
+    return [columns_of_one_unit(seed) for seed in range(3)]
+
+
+# Each of these changes three sites of many rows, of which a sample would miss most single rows and cells.
+FAULTS_OF_LARGE_TABLES = {
+    "Column glucose holds -999 3 times": lambda S: S[1].__setitem__(([7, 1501, 2888], 3), -999.0),
+    "Column glucose holds 1e+20 1 time": lambda S: S[2].__setitem__((1501, 3), 1e20),
+    "Column systolic holds 0 2 times, far below all other values": lambda S: S[0].__setitem__(([3, 1999], 2), 0.0),
+    "looks 10 times too large, in row 1234": lambda S: S[0].__setitem__((1234, 1), 742.0),
+    "looks 10 times too small, in row 1234": lambda S: S[0].__setitem__((1234, 1), 7.4),
+    "Row 3000 (from 0 on) to row 3003 (from 0 on) are the mean, standard deviation, minimum and maximum": (
+        lambda S: S.__setitem__(
+            1, np.r_[S[1], np.round([S[1].mean(0), S[1].std(0, ddof=1), S[1].min(0), S[1].max(0)], 2)]
+        )
+    ),
+    "Row 1700 (from 0 on) is the sum of other lines": (
+        lambda S: S.__setitem__(1, np.r_[S[1][:1700], S[1].sum(0)[None], S[1][1700:]])
+    ),
+    "Row 40 (from 0 on) is the sum of other lines": (
+        lambda S: S.__setitem__(2, np.r_[S[2][:40], S[2][33:40].sum(0)[None], S[2][40:]])
+    ),
+    "400 rows of site0 repeat earlier rows. The first is row 3000": (
+        lambda S: S.__setitem__(0, np.r_[S[0], S[0][5:2005:5]])
+    ),
+    "400 rows of site2 are also in site0": lambda S: S.__setitem__(2, np.r_[S[2], S[0][5:2005:5]]),
+    "The values of row 30 (from 0 on) occur in 10 rows": lambda S: S[1].__setitem__(slice(30, 3000, 300), S[1][30]),
+    "site2 holds the same rows as site0": lambda S: S.__setitem__(2, S[0].copy()),
+    "Row 1500 (from 0 on) holds no value": lambda S: S[1].__setitem__(1500, np.nan),
+    "Column glucose has no value at site1": lambda S: S[1].__setitem__((slice(None), 3), np.nan),
+    "Column sex is coded by 1 and 2 at site2": lambda S: S[2].__setitem__((slice(None), 4), S[2][:, 4] + 1.0),
+    "Column systolic is 120 in all rows of site0": lambda S: S[0].__setitem__((slice(None), 2), 120.0),
+}
+
+
+@pytest.mark.parametrize("expected", FAULTS_OF_LARGE_TABLES)
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_single_wrong_rows_and_cells_are_found_among_many_rows(expected, order):
+    sites = three_large_sites()
+    FAULTS_OF_LARGE_TABLES[expected](sites)
+    said = said_of_large([np.array(rows, order=order) for rows in sites])
+    assert expected in said
+    assert "not looked for" not in said
+
+
+def test_nothing_is_said_of_many_rows_of_measurements():
+    assert said_of_large(three_large_sites()) == ""
+
+
+def test_rows_with_gaps_are_not_equal_to_rows_with_zeros():
+    sites = three_large_sites()
+    some = sites[1][:400].copy()
+    sites[1][:400, 3] = 0.0
+    some[:, 3] = np.nan
+    sites[1] = np.r_[sites[1], some]
+    assert "repeat earlier rows" not in said_of_large(sites)
+
+
+def test_counts_that_add_up_by_accident_are_no_sums_of_rows():
+    sites = [np.random.default_rng(seed).poisson(1.5, (20_000, 3)).astype(float) for seed in range(3)]
+    assert "sum of other lines" not in said_of_large(sites, ("a", "b", "c"))
+
+
+def test_what_was_not_looked_for_is_said(monkeypatch):
+    sites = three_large_sites()
+    monkeypatch.setattr(large, "ROWS", 8_000)
+    said = said_of_large(sites)
+    assert said == (
+        "Totals and statistics among the rows, repeated rows and single wrong values were not looked for, because "
+        "there are more than 8,000 rows."
+    )
+    many = [ward_of(seed, 20) for seed in range(200)]
+    assert "were not looked for, because there are too many sites" in said_of_large(many, most=2**14)
+    sparse = [sp.random_array((500, 20), density=0.1, rng=np.random.default_rng(seed), format="csr") for seed in (0, 1)]
+    clients = [LocalData(rows, missing=True) for rows in sparse]
+    (hint,) = faults.find_hints(clients)
+    assert hint.endswith("similar mistakes were not looked for, because the rows are sparse.")

@@ -169,12 +169,14 @@ MISTAKES = {
     "gaps": (["gaps.csv"], "The first is in line 7 of {place}/gaps.csv, column b. Impute or drop them"),
     "a gap's remedy": (["gaps.csv"], "them before the run, or use --missing mean."),
     "a still column": (["still.csv", "--scale", "std"], "cannot divide by the deviation. Drop it, or use no --scale."),
-    "words": (["words.csv"], "there is 'high' in column b (line 2). If these are categories, use --categorical b. "
+    "words": (["words.csv"], "there is a text of 4 letters in column b (line 2). If these are "
+    "categories, use --categorical b. "
     "Otherwise, c"),
     "words beside ids": (["people.csv"], "(line 2). If column ward holds categories, use --categorical ward. "
     "Otherwise, c"),
     "ids apart": (["people.csv"], "leave them out with --drop patient_id,ward, or encode them."),
-    "ids alone": (["ids.csv"], "'p1' in column patient_id (line 2). Choose other columns with --columns "),
+    "ids alone": (["ids.csv"], "a text of 2 characters in column patient_id (line 2). Choose other "
+    "columns with --columns "),
     "words apart": (["words.csv"], "leave them out with --drop b, or encode them."),
     "words in a folder": (["sites"], "leave them out with --drop b, or"),
     "words of a spec": (["csv('words.csv', sep=',')"], "leave them out with --drop b, or"),
@@ -197,7 +199,8 @@ def test_mistakes_are_explained_in_options(case, folder_of_tables, capsys):
 
 def test_columns_of_text_are_named_together_in_one_spec():
     error = unusable_columns_error(
-        "x.csv", {"sex": "'m' in column sex (line 2)", "note": "'x' in column note (line 3)"}
+        "x.csv",
+        {"sex": "a text of 1 letter in column sex (line 2)", "note": "a text of 1 letter in column note (line 3)"},
     )
     for data in ("csv('x.csv', beside=['site'])", "csv('x.csv', beside=['site'], sep=';')"):
         said = common.OptionWording(data).in_options(error.words)
@@ -217,7 +220,7 @@ def test_a_place_may_end_like_a_spec(name, folder_of_tables, capsys):
     else:
         (folder_of_tables / "sites").rename(place)
     assert flower_pca(capsys, "run", name)[0] == 2
-    error = unusable_columns_error(name, {"b": "'high' in column b (line 2)"})
+    error = unusable_columns_error(name, {"b": "a text of 4 letters in column b (line 2)"})
     source = "csv" if place.suffix else "folder"
     assert f"by a spec, \"{source}(path='{name}', beside=['b'])\"" in common.OptionWording(name).in_options(error.words)
 

@@ -46,7 +46,7 @@ def test_the_command_matches_files_by_name(folder_of_sites, capsys):
         run_tables(capsys, folder_of_sites, "--columns", "size, age,weight,beat"), ("size", "age", "weight", "beat")
     )
     add(folder_of_sites, "text")
-    assert "trier.csv must hold numbers, but there is 'x' in column note (line 2)." in run_tables(
+    assert "trier.csv must hold numbers, but there is a text of 1 letter in column note (line 2)." in run_tables(
         capsys, folder_of_sites
     )
     is_pooled(run_tables(capsys, folder_of_sites, "--columns", ",".join(NAMES)), NAMES)
@@ -67,7 +67,9 @@ def test_simulate_matches_files_by_name(folder_of_sites):
 
     is_pooled(simulate("krylov", shards(), n_components=3))
     add(folder_of_sites, "text")
-    with pytest.raises(ValueError, match=r"trier\.csv must hold numbers, but there is 'x' in column note \(line 2\)\."):
+    with pytest.raises(
+        ValueError, match=r"trier\.csv must hold numbers, but there is a text of 1 letter in column note \(line 2\)\."
+    ):
         simulate("krylov", shards(), n_components=3)
     is_pooled(simulate("krylov", shards(), n_components=3, columns=NAMES), NAMES)
     add(folder_of_sites, "more")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sized
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import PurePath
@@ -60,6 +61,38 @@ def shown_as_text(cell: object) -> object:
     except ValueError:
         return f"'{cell}"
     return cell
+
+
+_NUMBER: Final = r"[-+]?(\d[\d., '\u00a0\u202f]*|[.,]\d+)"
+_KINDS: Final = (
+    (r"[-+]?\d*,\d+", "a number with a comma"),
+    (r"[-+]?\d{1,3}([., '])\d{3}(\1\d{3})*([.,]\d+)?", "a number with separators of thousands"),
+    (r"\d{1,4}([./-])\d{1,2}\1\d{1,4}([ T].*)?", "a date"),
+    (r"\d+([.,]\d+)?\s*[/-]\s*\d+([.,]\d+)?", "two numbers"),
+    (r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?", "a time of day"),
+    (rf"[<>=~\u2264\u2265]+\s*{_NUMBER}.*", "a number after a sign such as <"),
+    (rf"{_NUMBER}\s*%", "a number with a percent sign"),
+    (rf"{_NUMBER}\s*[^\W\d_][^\d]*(\d?)", "a number with a unit"),
+    (r"[-+\d.,'_ ]+", "a number in an unknown form"),
+    (r"#[\w/]+[!?]?", "an error of a spreadsheet"),
+)
+
+
+def kind_of_cell(cell: object) -> str:
+    """Describe a cell that holds no number, without its content, because it may be about a person.
+
+    Examples are "a text of 9 letters", "a number with a comma" and "a date".
+    """
+    if not isinstance(cell, str):
+        return f"a value of type {type(cell).__name__}"
+    text = cell.strip()
+    for pattern, kind in _KINDS:
+        if re.fullmatch(pattern, text) and (text[0] == "#" or any(map(str.isdigit, text))):
+            return kind
+    if "\u2026" in text:
+        return "a long text"
+    what = "letter" if text.isalpha() else "character"
+    return f"a text of {len(text):,} {what}{'' if len(text) == 1 else 's'}"
 
 
 def with_article(noun: str) -> str:

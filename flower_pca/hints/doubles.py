@@ -32,7 +32,7 @@ def doubles(data: AllSites) -> Iterator[str]:
         one, other = sites[i], sites[j]
         if i != j and np.array_equal(one.row_hashes, other.row_hashes) and len(np.unique(one.row_hashes)) > FEW:
             yield f"{other.who} holds the same rows as {one.who}. Leave one of them out."
-        elif reliable[i] and reliable[j] and count >= max(FEW, 0.05 * min(len(one.rows), len(other.rows))):
+        elif reliable[i] and reliable[j] and count >= least_repeated(min(map(len, (every[i], every[j])))):
             few = count == 1
             what, remedy = f"{'is' if few else 'are'} also in {one.who}", " from one of the two"
             row = int(np.flatnonzero(np.isin(other.row_hashes, one.row_hashes))[0])
@@ -46,6 +46,11 @@ def doubles(data: AllSites) -> Iterator[str]:
             )
 
 
+def least_repeated(n: int) -> float:
+    """Return the smallest number of repeated rows at a site with n rows that causes a hint."""
+    return max(FEW, 0.05 * n)
+
+
 def _are_equal_rows_suspicious(site: Site, different: Array) -> bool:
     """Return whether two different rows of a site are unlikely to have equal values by accident.
 
@@ -55,12 +60,14 @@ def _are_equal_rows_suspicious(site: Site, different: Array) -> bool:
     measures = np.flatnonzero(different > MANY)
     if len(measures) < 2:
         return False
-    _, once = np.unique(site.row_hashes, return_index=True)
+    distinct, once = np.unique(site.row_hashes, return_index=True)
+    # A sample with marks of all rows holds different rows only.
+    rows = site.rows[once] if site.marks is None else site.rows
     # `again` becomes the logarithm of the number of pairs of rows that would be equal by accident if the columns were
     # independent.
-    again = 2.0 * np.log(max(len(once), 2))
+    again = 2.0 * np.log(max(len(distinct), 2))
     for j in measures[:64]:
-        values = site.rows[once, j]
+        values = rows[:, j]
         _, counts = np.unique(values[~np.isnan(values)], return_counts=True)
         # Count the pairs of rows with equal values. One is added because a small sample may have no equal values.
         alike = np.sum(counts * (counts - 1.0)) / 2.0 + 1.0

@@ -25,8 +25,9 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.options import option, with_advice_written
 from flower_pca.hints import shapes
 from flower_pca.hints.doubles import doubles
-from flower_pca.hints.missing import codes_for_missing, suspicious_zeros
-from flower_pca.hints.sentences import AS_MEAN, SAID, shorten_hints
+from flower_pca.hints.large import LargeTables, columns_with_few_values, columns_with_odd_extremes
+from flower_pca.hints.missing import codes_for_missing, empty_rows_and_columns, suspicious_zeros
+from flower_pca.hints.sentences import AS_MEAN, SAID, not_looked_for, shorten_hints
 from flower_pca.hints.sites import ENDS, FEW, LEAST, MANY, AllSites, Site
 from flower_pca.hints.totals import lines_of_totals, lines_of_totals_hints, totals_by_sums
 from flower_pca.hints.units import SITES, WIDE, columns_in_other_units, mixed_units
@@ -37,8 +38,8 @@ MOST: Final = 2**26  # All rows are examined if they have at most this many entr
 CHEAP: Final = 2**21  # maximum number of entries that are examined if the user has not asked for hints
 # This is the maximum number for arrays without column names, because programs may pass such arrays many times.
 BARE: Final = 2**18
-# A sample of larger data has at most 1/8 of the maximum number of entries, because the sample is copied ten times.
-_SAMPLED: Final = 8
+# A sample of larger data has at most 1/16 of the maximum number of entries, because the sample is copied ten times.
+_SAMPLED: Final = 16
 _LISTED: Final = option("columns", ["..."])
 _TIME: Final = re.compile(
     r"dat(e|um)|time|zeit|\btag\b|\bday\b|birth|geburt|admission|admitted|aufnahme|dob", re.IGNORECASE
@@ -53,8 +54,9 @@ def find_hints(
 ) -> tuple[str, ...]:
     """Return hints about the rows of these sites, which have the same columns.
 
-    If the rows have more than `most` entries, only a sample and the numbers of rows are examined. A sample is taken
-    only if clients hold all rows and all of them are dense.
+    If the rows have more than `most` entries, a sample and one pass over all rows raise suspicions, and suspicious
+    columns are examined in full: see `large`. This needs clients that hold all rows, and dense rows. The last hint says
+    what was not looked for.
 
     Parameters
     ----------
@@ -71,8 +73,21 @@ def find_hints(
         data = AllSites.of_tables(tables, tables[0].names if names is None else names)
         found += _hints_by_kind(data, _OF_ROWS, _OF_COLUMNS)
     elif whole := _clients_to_sample(tables, shapes):
-        found += _hints_of_sample(whole, tables[0].names if names is None else names, most)
+        some, left_out = _hints_of_large_tables(whole, tables[0].names if names is None else names, most)
+        found += [*some, not_looked_for(left_out)]
+    else:
+        found.append(not_looked_for(_left_out_of_all(tables, shapes)))
     return tuple(chain.from_iterable(map(shorten_hints, filter(None, found))))
+
+
+def _left_out_of_all(tables: Sequence[Table | LocalData], shapes: Sequence[_Shape]) -> dict[str, str]:
+    """Return what was not looked for in rows of which not even a sample was examined, with the reason."""
+    if not any(n * d for n, d, _ in shapes):
+        return {}
+    what = "codes for missing values, totals, repeated rows and similar mistakes"
+    if any(sparse for _, _, sparse in shapes):
+        return {what: "the rows are sparse"}
+    return {what: "there are too many rows"}
 
 
 def _clients_to_sample(tables: Sequence[Table | LocalData], shapes: Sequence[_Shape]) -> list[LocalData]:
@@ -83,25 +98,36 @@ def _clients_to_sample(tables: Sequence[Table | LocalData], shapes: Sequence[_Sh
     return held
 
 
-def _hints_of_sample(clients: Sequence[LocalData], names: Sequence[str] | None, most: int) -> list[list[str]]:
-    """Return the lists of hints of each kind, from a sample of the rows and from the sums of all rows.
+def _hints_of_large_tables(
+    clients: Sequence[LocalData], names: Sequence[str] | None, most: int
+) -> tuple[list[list[str]], dict[str, str]]:
+    """Return the lists of hints of each kind, and what was not looked for, with the reason.
 
-    A sample gives no hints about repeated rows and constant columns. The sums take at most one pass over the rows. Only
-    the last two lines are checked for totals.
+    The hints follow from a sample of the rows, and from one pass over all rows.
     """
     entries = sum(client.n * client.d for client in clients)
-    sampled = most // _SAMPLED
-    share = min(sampled / entries, 1.0)
-    if sum(min(client.n, 4 * ENDS) * client.d for client in clients) > 2 * sampled:
-        return []  # There are so many sites that even a few rows per site would be too many.
+    if sum(min(client.n, 4 * ENDS) * client.d for client in clients) > most // 4:
+        return [], {"mistakes in single rows and columns": "there are too many sites for a look at each of them"}
+    share = min(max(most // _SAMPLED, BARE // 8) / entries, 1.0)
     sites = [Site.sampled(client, f"client {i}", int(client.n * share)) for i, client in enumerate(clients)]
-    data = AllSites.of_sites(sites, names, sampled=True)
+    sample = AllSites.of_sites(sites, names, sampled=True)
+    narrow = len(sample.columns) <= WIDE
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        ends = list(totals_by_sums(data, clients))
-    if ends:
-        data = replace(data, sites=[site.first_rows(max(len(site.rows) - 2, 1)) for site in sites])
-    return [ends, *_hints_by_kind(data, (), _OF_SAMPLES)]
+        tables = LargeTables.of(clients, sample, columns=narrow)
+        found = [list(tables.hints_of_empty_rows())]
+        ends = totals_by_sums(sample, clients)
+        tables.cut = [ends[i][0] if i in ends else 0 for i in range(len(clients))]
+        found += [[hint for _, hint in ends.values()], list(tables.hints_of_statistics())]
+        found += [list(tables.hints_of_sums()), list(tables.hints_of_repeats())]
+        if narrow:
+            found += tables.hints_by_extremes(columns_with_odd_extremes, _OF_EXTREMES)
+            if any(tables.cut):
+                whole = zip(sample.sites, tables.cut, strict=True)
+                sample = replace(sample, sites=[site.first_rows(max(len(site.rows) - cut, 1)) for site, cut in whole])
+            found += _hints_by_kind(sample, (), _OF_SAMPLES)
+            found += tables.hints_by_extremes(columns_with_few_values, _OF_FEW_VALUES)
+    return found, tables.left_out
 
 
 def find_in_stream(tables: Sequence[Table]) -> tuple[str, ...]:
@@ -172,27 +198,6 @@ def _hint_of_few_rows(tables: Sequence[Table | LocalData], shapes: Sequence[_Sha
     ]
 
 
-def _empty_rows_and_columns(data: AllSites) -> Iterator[str]:
-    """Yield hints about rows without any value, and about columns without any value at some site."""
-    for site, seen in zip(data.sites, data.value_counts, strict=True):
-        n = len(site.rows)
-        if (seen == n).all():
-            continue
-        rows = np.flatnonzero(np.isnan(site.rows).all(axis=1))
-        if len(rows):
-            what = labels.capitalize(site.place(int(rows[0])))
-            if len(rows) == 1:
-                yield f"{what} holds no value. Remove this row, because it would become a row of means."
-            else:
-                more = labels.count(len(rows) - 1, "more row")
-                yield f"{what} and {more} hold no value. Remove these rows, because they would become rows of means."
-        missing = np.flatnonzero(seen == 0).tolist()
-        if n <= FEW or len(missing) == len(data.columns):
-            continue
-        for j in missing:
-            yield f"{labels.capitalize(data.columns[j])} has no value at {site.who}. Leave out the column or the site."
-
-
 def _dates_as_numbers(data: AllSites) -> Iterator[str]:
     """Yield hints about dates stored as numbers: 20240131, Excel's numbers of days, and seconds since 1970."""
     least, most, columns = data.smallest, data.largest, data.columns
@@ -202,7 +207,7 @@ def _dates_as_numbers(data: AllSites) -> Iterator[str]:
         values = values[~np.isnan(values)]
         month, day = values // 100 % 100, values % 100
         if (values == np.rint(values)).all() and ((month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)).all():
-            yield _hint_of_dates(columns[j], f"dates such as {values[0]:.0f}")
+            yield _hint_of_dates(columns[j], "dates of eight digits, such as 20240131")
     for j in np.flatnonzero(varies & (least >= 15000) & (most <= 60000)).tolist():
         if _TIME.search(columns[j].removeprefix("column ")) or _are_working_days(data.values_of(j)):
             yield _hint_of_dates(columns[j], "dates in Excel's numbering of days")
@@ -291,7 +296,7 @@ def _constant_columns(data: AllSites) -> Iterator[str]:
     for i in np.flatnonzero(still.any(axis=1)).tolist():
         columns = np.flatnonzero(still[i]).tolist()
         odd = [j for j in columns if _is_constant_rare_elsewhere(data, i, j)]
-        if len(odd) > max(2, len(data.columns) // 4):
+        if len(odd) > max(2, (data.width or len(data.columns)) // 4):
             continue  # The site has rows of another kind, such as the rows of one district.
         for j in odd:
             what = (
@@ -317,7 +322,7 @@ _Kind = Callable[[AllSites], Iterable[str]]
 _Shape = tuple[int, int, bool]  # the numbers of rows and columns, and whether the rows are a sparse matrix
 _OF_ROWS: Final[tuple[_Kind, ...]] = (
     *(
-        _empty_rows_and_columns,
+        empty_rows_and_columns,
         lines_of_totals_hints,
         shapes.lines_of_statistics,
         shapes.totals_anywhere,
@@ -338,7 +343,12 @@ _OF_COLUMNS: Final[tuple[_Kind, ...]] = (
     ),
     *(columns_in_other_units, mixed_units, _signs_and_swaps, shapes.other_codes, _constant_columns),
 )
+# In large tables, hints of these kinds follow from columns that are examined in full if their extremes are suspicious.
+_OF_EXTREMES: Final[tuple[_Kind, ...]] = (
+    codes_for_missing, shapes.fill_values, suspicious_zeros, shapes.shifted_decimal_points,
+)  # fmt: skip
+_OF_FEW_VALUES: Final[tuple[_Kind, ...]] = (shapes.other_codes, _constant_columns)
 # If a hint of these kinds is true of a sample, it is also true of all rows.
 _OF_SAMPLES: Final[tuple[_Kind, ...]] = tuple(
-    kind for kind in _OF_COLUMNS if kind not in (_constant_columns, shapes.other_codes)
+    kind for kind in _OF_COLUMNS if kind not in (*_OF_EXTREMES, *_OF_FEW_VALUES)
 )

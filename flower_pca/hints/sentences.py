@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from flower_pca.base import labels
@@ -19,6 +20,18 @@ def shorten_hints(sentences: list[str]) -> list[str]:
     first = sentences[SAID - 1]
     more = labels.count(beyond, "more hint")
     return [*sentences[: SAID - 1], f"{first} And {more} of this kind."]
+
+
+def not_looked_for(left_out: Mapping[str, str]) -> list[str]:
+    """Return a sentence that says what was not looked for, from the reason for each of these things, or []."""
+    by_reason: dict[str, list[str]] = {}
+    for what, reason in left_out.items():
+        by_reason.setdefault(reason, []).append(what)
+    said = [
+        f"{labels.capitalize(labels.join_with_and(some))} were not looked for, because {reason}."
+        for reason, some in by_reason.items()
+    ]
+    return [" ".join(said)] if said else []
 
 
 def gaps_option(value: float) -> str:

@@ -18,20 +18,21 @@ import numpy as np
 from flower_pca.base import labels
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
-from flower_pca.hints.sites import LEAST, MANY, AllSites, stacks_of_equal_sites
+from flower_pca.hints.sites import LEAST, MANY, AllSites, Site, stacks_of_equal_sites
 
-_FILLS: Final = 1e9  # smallest absolute value of a fill value, such as -2^31, 2^63 and 1e20
+FILLS: Final = 1e9  # smallest absolute value of a fill value, such as -2^31, 2^63 and 1e20
 _FAR: Final = 1000.0  # The distance of a fill value from all other values is at least this many times their spread.
 _POINT: Final = (10.0, 100.0, 0.1, 0.01)  # factors by which a mistyped decimal point changes a value
 # A value counts as too large because of a shifted decimal point only if the largest other value is at most this many
-# times the smallest value.
+# times the value below which a share of `_RARE` lies. The smallest of a million values says little about the others.
 _TIGHT: Final = 5.0
+_RARE: Final = 0.001
 # A value counts as too small because of a shifted decimal point only if the largest value is at most this many times
 # the second-smallest value.
 _CLOSE: Final = 3.0
-_OFTEN: Final = 5  # smallest number of equal rows that causes a hint
+OFTEN: Final = 5  # smallest number of equal rows that causes a hint
 _ENDS: Final = (7, 2)  # largest and smallest number of lines of statistics that are searched for below a table
-_COLUMNS: Final = 8  # With this many columns, hardly any row is large in all of them by accident.
+COLUMNS: Final = 8  # With this many columns, hardly any row is large in all of them by accident.
 _CODES: Final = re.compile(
     r"post_?code|zip_?(code)?|plz|postleitzahl|phone|telefon|\btel\b|fax|iban|(ward|room|bed|station|zimmer)_?(nr|no|number|id)"
     # In 573 tables of R packages, all 8 columns of whole numbers with these names hold codes.
@@ -42,12 +43,12 @@ _CODES: Final = re.compile(
 
 def fill_values(data: AllSites) -> Iterator[str]:
     """Yield hints about fill values such as 1e20 and -2^31, which are extremely far from all other values."""
-    large = np.maximum(np.abs(data.smallest), np.abs(data.largest)) >= _FILLS
+    large = np.maximum(np.abs(data.smallest), np.abs(data.largest)) >= FILLS
     for j in np.flatnonzero(large).tolist():
         values = np.sort(data.values_of(j))
         for value in (values[0], values[-1]):
             rest = values[values != value]
-            if abs(value) < _FILLS or len(rest) < MANY or len(np.unique(rest)) < MANY:
+            if abs(value) < FILLS or len(rest) < MANY or len(np.unique(rest)) < MANY:
                 continue
             away = min(abs(rest[0] - value), abs(rest[-1] - value))
             if away > _FAR * max(rest[-1] - rest[0], 1e-3 * np.abs(rest).max()):
@@ -61,11 +62,13 @@ def shifted_decimal_points(data: AllSites) -> Iterator[str]:
     (lowest, second), (highest, second_highest) = data.two_smallest, data.two_largest
     # Children among adults are not typing errors, so a small value causes a hint only if the others are even closer.
     small = (4.0 * lowest < second) & (highest <= _CLOSE * second)
-    large = (highest - second_highest > second_highest - lowest) & (second_highest <= _TIGHT * lowest)
+    large = highest - second_highest > second_highest - lowest
     for j in np.flatnonzero((lowest > 0.0) & (highest > lowest) & (small | large)).tolist():
         values = np.sort(data.values_of(j))
         for value, rest, far in ((values[0], values[1:], small[j]), (values[-1], values[:-1], large[j])):
             if not far or len(rest) < 4 * MANY or len(np.unique(rest)) < MANY:
+                continue
+            if value > rest[-1] > _TIGHT * rest[int(_RARE * len(rest))]:
                 continue
             low, high = np.quantile(rest, [0.05, 0.95])
             factor = next((f for f in _POINT if low <= value / f <= high), None)
@@ -73,9 +76,20 @@ def shifted_decimal_points(data: AllSites) -> Iterator[str]:
                 times = f"{factor:g} times too large" if factor > 1.0 else f"{1 / factor:g} times too small"
                 site, row = data.find_value(j, float(value))
                 yield (
-                    f"{data.column_title(j)} holds {value:g} in {site.place(row)}, which looks {times}. Check "
-                    f"this cell."
+                    f"{data.column_title(j)} holds a value that looks {times}, in {site.place(row)}. Check this cell."
                 )
+
+
+def may_have_shifted_points(sample: AllSites, lowest: Array, highest: Array, after: Array, before: Array) -> Array:
+    """Return in which columns `shifted_decimal_points` may find a value, from their extremes and a sample of rows.
+
+    `after` is a value of each column above the lowest value, and `before` is a value below the highest value.
+    """
+    small = (4.0 * lowest < after) & (highest <= _CLOSE * after)
+    # The sample is small, so a larger share is used.
+    usual = np.fmax.reduce([values[int(4.0 * _RARE * len(values))] for values in sample.sorted_values])
+    large = (highest - before > before - lowest) & (before <= _TIGHT * usual)
+    return np.asarray((lowest > 0.0) & (small | large))
 
 
 def turned_signs(sites: Sequence[str], levels: Array, value_counts: Array, columns: Sequence[str]) -> Iterator[str]:
@@ -200,18 +214,34 @@ _OUT: Final = f"To leave it out, name the other columns with {_LISTED}."
 def lines_of_statistics(data: AllSites) -> Iterator[str]:
     """Yield hints about last lines that hold statistics of the lines above them, such as the mean and the deviation."""
     for site, ends in zip(data.sites, _possible_statistics_lines(data), strict=True):
-        for m in ends:
-            above, below = site.rows[:-m], site.rows[-m:]
-            # Stop at the first line that holds no statistic, because most tables have no lines of statistics.
-            said = [*takewhile(bool, (_statistic(line, above) for line in below))]
-            if len(said) == m and len(set(said)) > 1:
-                first, last = site.place(len(above)), site.place(len(site.rows) - 1)
-                yield (
-                    f"{labels.capitalize(first)} to {last} are the {labels.join_with_and(said)} of the lines "
-                    f"above them, not "
-                    "rows. Remove them."
-                )
-                break
+        if said := _statistics_at_end(site.rows, ends):
+            yield hint_of_statistics(site.place, len(site.rows), said)
+
+
+def statistics_below(rows: Array) -> list[str]:
+    """Return the names of the statistics that the last lines of a table hold, or []."""
+    data = AllSites.of_sites([Site("", rows, str)], None)
+    return _statistics_at_end(rows, _possible_statistics_lines(data)[0])
+
+
+def hint_of_statistics(place: Callable[[int], str], n: int, said: Sequence[str]) -> str:
+    """Return the hint that the last of n lines hold these statistics of the lines above them."""
+    first, last = place(n - len(said)), place(n - 1)
+    return (
+        f"{labels.capitalize(first)} to {last} are the {labels.join_with_and([*said])} of the lines above them, not "
+        "rows. Remove them."
+    )
+
+
+def _statistics_at_end(rows: Array, ends: Sequence[int]) -> list[str]:
+    """Return the names of the statistics in the last m lines, for the first m of `ends` that fits, or []."""
+    for m in ends:
+        above, below = rows[:-m], rows[-m:]
+        # Stop at the first line that holds no statistic, because most tables have no lines of statistics.
+        said = [*takewhile(bool, (_statistic(line, above) for line in below))]
+        if len(said) == m and len(set(said)) > 1:
+            return said
+    return []
 
 
 def _possible_statistics_lines(data: AllSites) -> list[list[int]]:
@@ -297,9 +327,14 @@ def totals_anywhere(data: AllSites) -> Iterator[str]:
     for site, possible in zip(data.sites, _may_hold_sums(data), strict=True):
         found = _subtotal_rows(site.rows) if possible else []
         if found:
-            first = labels.capitalize(site.place(found[0]))
-            more = f", like {len(found) - 1} more below it" if len(found) > 1 else ""
-            yield f"{first} is the sum of other lines{more}. Remove such lines, because they are not rows of data."
+            yield hint_of_sums(site.place, found)
+
+
+def hint_of_sums(place: Callable[[int], str], found: Sequence[int]) -> str:
+    """Return the hint that rows at these positions are sums of other rows."""
+    first = labels.capitalize(place(found[0]))
+    more = f", like {len(found) - 1} more below it" if len(found) > 1 else ""
+    return f"{first} is the sum of other lines{more}. Remove such lines, because they are not rows of data."
 
 
 def _may_hold_sums(data: AllSites) -> list[bool]:
@@ -309,16 +344,16 @@ def _may_hold_sums(data: AllSites) -> list[bool]:
     """
     found = [False] * len(data.sites)
     for places, stored in stacks_of_equal_sites(
-        [site.rows[:, data.most_varied_columns[:_COLUMNS]] for site in data.sites]
+        [site.rows[:, data.most_varied_columns[:COLUMNS]] for site in data.sites]
     ):
         rows = np.nan_to_num(stored)
-        fits = np.all(_large_entries(rows) | ~_varied_columns(rows)[:, None], axis=2)
+        fits = np.all(_large_entries(rows) | ~varied_columns(rows)[:, None], axis=2)
         for i, some in zip(places, fits, strict=True):
             found[i] = bool(some.any())
     return found
 
 
-def _varied_columns(rows: Array) -> Array:
+def varied_columns(rows: Array) -> Array:
     """Return which columns of tables (... x n x d) have more than `LEAST` different values in the first 200 rows."""
     first = np.sort(rows[..., :200, :], axis=-2)
     return np.asarray((np.diff(first, axis=-2) > 0.0).sum(axis=-2) + 1 > LEAST)
@@ -334,21 +369,36 @@ def _subtotal_rows(stored: Array) -> list[int]:
     """Return the positions of rows that are the sum of at least three rows just before them, or of all other rows."""
     rows = np.nan_to_num(stored)
     n = len(rows)
-    measures = _varied_columns(rows)
+    measures = varied_columns(rows)
     if n < LEAST or measures.sum() < 2:
         return []
     rows = rows[:, measures]
-    candidates = np.flatnonzero(_large_entries(rows).all(axis=1))
-    scale = np.abs(rows).sum(axis=0) + 1.0
-    close = 1e-9 * scale
+    return sums_among(rows, np.flatnonzero(_large_entries(rows).all(axis=1)))
+
+
+def sums_among(rows: Array, candidates: Array, values: Array | None = None) -> list[int]:
+    """Return which of at most 2,000 candidates are the sum of at least three rows just before them, or of all others.
+
+    `rows` holds at least two columns that vary, without missing values. `values` are values of the candidates to test
+    instead of their own, which are not compared with the sum of all others.
+    """
+    if not len(candidates):
+        return []
+    n = len(rows)
+    close = 1e-9 * (np.abs(rows).sum(axis=0) + 1.0)
     total = rows.sum(axis=0)
     before = np.concatenate([np.zeros((1, rows.shape[1])), np.cumsum(rows, axis=0)])
+    order = np.argsort(before[:, 0], kind="stable")
+    ordered = before[order, 0]
     found: list[int] = []
-    for i in candidates[:2000].tolist():
-        grand = (np.abs(total - 2.0 * rows[i]) <= close).all()
+    for i, row in zip(candidates[:2000].tolist(), rows[candidates] if values is None else values, strict=False):
+        grand = values is None and (np.abs(total - 2.0 * row) <= close).all()
         # Compare row i with the sum of rows a to i - 1, for each a for which the sum fits in the first column.
-        fits = np.flatnonzero(np.abs(before[i, 0] - before[: max(i - 2, 0), 0] - rows[i, 0]) <= close[0])
-        part = any((np.abs(before[i] - before[a] - rows[i]) <= close).all() for a in fits[:50].tolist())
+        start = before[i, 0] - row[0]
+        low, high = np.searchsorted(ordered, [start - close[0], start + close[0]])
+        fits = np.sort(order[low:high])
+        fits = fits[fits < i - 2][:50]
+        part = (np.abs(before[i] - before[fits] - row) <= close).all(axis=1).any()
         if grand or part:
             found.append(i)
     # Leave out the last line, because `totals` checks it with a tolerance for rounding.
@@ -360,7 +410,7 @@ def repeated_row(data: AllSites) -> Iterator[str]:
     for site, different in zip(data.sites, data.distinct_counts, strict=True):
         marks, first, counts = np.unique(site.row_hashes, return_index=True, return_counts=True)
         most = int(counts.max())
-        if most < _OFTEN or most >= 0.05 * len(site.rows) or (different > MANY).sum() < 2:
+        if most < OFTEN or most >= 0.05 * len(site.row_hashes) or (different > MANY).sum() < 2:
             continue
         # The second-largest count shows whether all other rows occur once or twice.
         if np.partition(counts, -2)[-2] <= 2 and len(marks) > 4 * MANY:

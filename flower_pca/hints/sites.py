@@ -37,11 +37,15 @@ class Site:
         The rows, n x d, with NaN for missing values.
     place : callable
         A function that describes the place of row i, such as its file and line.
+    marks : ndarray or None
+        If `rows` are only a sample, numbers that are equal for equal rows, one for each row of the site, or None if
+        they are not known. `place` then describes the place of row i of all rows.
     """
 
     who: str
     rows: Array
     place: Callable[[int], str]
+    marks: Array | None = None
 
     __repr__ = brief
 
@@ -73,6 +77,8 @@ class Site:
     @functools.cached_property
     def row_hashes(self) -> Array:
         """A hash of each row (n,). Equal rows have equal hashes."""
+        if self.marks is not None:
+            return self.marks
         n, d = self.rows.shape
         marks, odd = np.empty(n, dtype=np.uint64), _odd_numbers(d)
         # Computing block by block in the cache takes half the time of several passes over all rows.
@@ -109,11 +115,14 @@ class AllSites:
         The names of the columns in hints.
     sampled : bool
         Whether `sites` hold only a sample of the rows.
+    width : int
+        The number of columns of the tables, if `sites` hold only some of the columns. 0 if they hold all columns.
     """
 
     sites: Sequence[Site]
     columns: Sequence[str]
     sampled: bool = False
+    width: int = 0
 
     @classmethod
     def of_tables(cls, tables: Sequence[Table | LocalData], names: Sequence[str] | None) -> AllSites:

@@ -24,9 +24,13 @@ def lines_of_totals_hints(data: AllSites) -> Iterator[str]:
         yield f"{place} is the {what} of the lines above it, not a row of data. Remove it."
 
 
-def totals_by_sums(data: AllSites, clients: Sequence[LocalData]) -> Iterator[str]:
-    """Yield the hints of `lines_of_totals_hints`, from a sample of the rows and the sums of all rows at each client."""
-    for site, client in zip(data.sites, clients, strict=True):
+def totals_by_sums(data: AllSites, clients: Sequence[LocalData]) -> dict[int, tuple[int, str]]:
+    """Return the hints of `lines_of_totals_hints`, from a sample of the rows and the sums of all rows at each client.
+
+    The position of a site is mapped to the number of its last lines from the line of totals on, and to the hint.
+    """
+    found: dict[int, tuple[int, str]] = {}
+    for i, (site, client) in enumerate(zip(data.sites, clients, strict=True)):
         mean, number = client.measured.approximate_means()
         seen = np.asarray(number, dtype=np.float64)
         total = mean * seen
@@ -40,8 +44,9 @@ def totals_by_sums(data: AllSites, clients: Sequence[LocalData]) -> Iterator[str
             count = seen - np.sum(~np.isnan(left), axis=0)
             if what := _sum_or_mean(last, above, 2 * len(clients), sums=sums, count=count):
                 place = labels.capitalize(client.table.place(client.n - 1 - below))
-                yield f"{place} is the {what} of the lines above it, not a row of data. Remove it."
+                found[i] = below + 1, f"{place} is the {what} of the lines above it, not a row of data. Remove it."
                 break
+    return found
 
 
 def lines_of_totals(sites: Sequence[Site]) -> dict[int, tuple[int, str]]:

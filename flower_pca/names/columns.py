@@ -10,6 +10,7 @@ tables that must have the same columns, and `missing_columns` checks that a tabl
 
 from __future__ import annotations
 
+import ast
 import functools
 import hashlib
 import json
@@ -33,7 +34,7 @@ from flower_pca.base.labels import (
 )
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import Sentence, advice_to_read_apart, option, reader_argument
-from flower_pca.base.shown import shown
+from flower_pca.base.shown import kind_of_cell, shown
 from flower_pca.names import ids
 from flower_pca.names.identifiers import is_called_identifier
 
@@ -53,6 +54,14 @@ _AMONG: Final = " among numbers"
 # not shown. Numbers with a decimal comma and pandas types do not match.
 _TEXT: Final = re.compile(r"(text\b|['\"](?![-+]?\d|datetime|timedelta|period|complex))")
 _CELL: Final = re.compile(r"(['\"])([^\d'\"…]+)\1 in column ")  # a description of a bad cell that holds a word
+# A description of a bad cell begins with its content, which no message shows.
+_QUOTED: Final = re.compile(r"(?P<cell>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")(?P<rest> in column .*)", re.DOTALL)
+# These words stand for missing values, so they say nothing about a person. Nor do signs.
+_SAY_NOTHING: Final = {
+    "unknown", "missing", "none", "nil", "nd", "n.d.", "n.a.", "not known", "not available", "not done", "pending",
+    "unbekannt", "fehlt", "fehlend", "k.a.", "ka", "keine angabe", "nicht bekannt", "nicht gemessen", "ausstehend",
+    "inconnu", "desconocido",
+}  # fmt: skip
 _ALIKE: Final = 3  # If more columns hold the same word for missing values, an error describes only the first.
 _MOST_TEXTS: Final = 5  # If more columns hold text, the error does not suggest to use them as categories.
 # If at most one cell in this many is a word, words are taken for typing errors. Otherwise, the column holds words.
@@ -415,8 +424,10 @@ def unusable_columns_error(who: object, words: Mapping[str, str], *, file: bool 
         remedy = f"If {which} categories, use {option('categorical', texts)}. Otherwise, c{remedy[1:]}"
     if coded and file:
         # The word is not the end of the sentence, because a full stop would look like a part of it.
-        gaps = f"{reader_argument('gaps', sorted({*coded.values()}))} to mark them as missing"
-        cells = f"cells with {join_with_or(sorted(map(repr, {*coded.values()})))}"
+        often = {word for word, number in Counter(coded.values()).items() if number > _ALIKE}
+        named = sorted({word if word in often or _says_nothing(word) else "..." for word in coded.values()})
+        gaps = f"{reader_argument('gaps', named)} to mark them as missing"
+        cells = f"cells with {join_with_or([_shown_cell(word, word in often) for word in sorted({*coded.values()})])}"
         remedy = (
             f"Correct these cells, or empty them if they stand for a missing value, or read the data {gaps}. {remedy}"
         )
@@ -450,11 +461,29 @@ def _grouped(words: Mapping[str, str], coded: Mapping[str, str]) -> list[str]:
     for name, described in words.items():
         word = coded.get(name)
         if word is None or number[word] <= _ALIKE:
-            shown.append(described)
+            shown.append(_without_cell(described))
         elif word not in said:
             said.add(word)
+            # A word that occurs in many columns is a code.
             shown.append(f"{described.removesuffix(_AMONG)} and in {number[word] - 1} more columns")
     return shown
+
+
+def _without_cell(described: str) -> str:
+    """Return the description of a bad column with the kind of its cell in place of the content."""
+    found = _QUOTED.fullmatch(described)
+    return described if found is None else _shown_cell(ast.literal_eval(found["cell"])) + found["rest"]
+
+
+def _shown_cell(cell: str, code: bool = False) -> str:
+    """Return a cell in quotation marks if it is a code, and otherwise the kind of the cell."""
+    return repr(cell) if code or _says_nothing(cell) else kind_of_cell(cell)
+
+
+def _says_nothing(cell: str) -> bool:
+    """Return whether the content of a cell stands for a missing value, and so may be shown."""
+    text = cell.strip()
+    return text.casefold() in _SAY_NOTHING or (len(text) <= _ALIKE and not any(map(str.isalnum, text)))
 
 
 def among_numbers(words: str, *, bad: int, total: int) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from flower_pca.base.errors import DataError, marked_private
 from flower_pca.base.labels import clean_name, is_missing
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import kind_of_cell
 from flower_pca.names.columns import ColumnNames, unusable_columns_error
 
 
@@ -32,7 +33,7 @@ def fields_of_frame(frame: Any, who: str) -> dict[str, Any]:
         return {"values": whole, "names": unique, "ids": _index_as_ids(frame)}
     parts = {text: _numbers(frame[name]) for text, name in zip(unique, names, strict=True)}
     numbers = {name: part for name, part in parts.items() if isinstance(part, np.ndarray)}
-    words = {name: f"{part!r} in column {name}" for name, part in parts.items() if name not in numbers}
+    words = {name: f"{part} in column {name}" for name, part in parts.items() if name not in numbers}
     if not parts:
         with marked_private():
             raise unusable_columns_error(who, words, file=False)
@@ -78,15 +79,17 @@ def text_of_label(name: Any) -> str:
 def _numbers(column: Any) -> Any:
     """Return the numbers of a column, with NaN for missing values.
 
-    If the column holds values that are not numbers, return the first of these values, or the data type of the column.
+    If the column holds values that are not numbers, describe the first of these values, or the data type of the column.
     """
     values = np.asarray(column.to_numpy())
     if values.dtype.kind in "fiub":
         return values
-    entries = values.tolist() if values.dtype.kind in "OUST" else [str(column.dtype)]
+    if values.dtype.kind not in "OUST":
+        return f"a value of type {column.dtype}"
+    entries = values.tolist()
     there = [entry for entry in entries if not is_missing(entry)]
     words = [entry for entry in there if not isinstance(entry, Real)]
     if words:
-        return words[0]
+        return repr(words[0]) if isinstance(words[0], str) else kind_of_cell(words[0])
     numbers = [entry if isinstance(entry, Real) else np.nan for entry in entries]
     return np.array(numbers, dtype=np.float64)

@@ -15,12 +15,11 @@ import numpy as np
 
 from flower_pca.base import labels
 from flower_pca.base.errors import DataError, marked_private
-from flower_pca.base.labels import clean_name, describe_duplicate
+from flower_pca.base.labels import clean_name
 from flower_pca.base.linalg import Array
 
 # This is the cost parameter of scrypt. A guess takes 16 MB of memory and about a twentieth of a second.
 _SLOW: Final = 2**14
-_LISTED: Final = 5  # maximum number of ids that a message lists
 
 
 class Ids(tuple[str, ...]):
@@ -56,10 +55,12 @@ def order_of_ids(ids: Sequence[str], who: str) -> Array:
             )
         twice = [name for name, count in Counter(ids).items() if count > 1]
         if twice:
-            got = ", ".join(map(describe_duplicate, twice[:_LISTED]))
-            if len(twice) > _LISTED:
-                got = f"{got} and {len(twice) - _LISTED} more"
-            raise DataError(f"{what} repeat: {got}. Keep one row for each person.")
+            first, second = [i for i, name in enumerate(ids) if name == twice[0]][:2]
+            more = f", and {labels.count(len(twice) - 1, 'more id')} occur twice" if len(twice) > 1 else ""
+            raise DataError(
+                f"{what} repeat: rows {first} and {second} (from 0 on) have the same id{more}. Keep one row for each "
+                "person."
+            )
     keys: Sequence[Any] = ids
     # `isdigit` accepts further characters such as ², which int cannot convert.
     if all(name.isascii() and name.isdigit() for name in ids):

@@ -37,7 +37,7 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.labels import clean_name, is_missing
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
-from flower_pca.base.shown import shown
+from flower_pca.base.shown import kind_of_cell, shown
 from flower_pca.names.columns import LONGEST, describe_duplicates, enumeration
 from flower_pca.names.ids import as_text
 from flower_pca.names.table import Table
@@ -399,7 +399,7 @@ def _indicators_of_words(rows: Table, column: str, names: list[str], who: str) -
     if strange and OTHER not in levels:
         row, level = strange[0]
         where = rows.source or rows.site or who
-        raise _unknown_level_error(f"column {column} of {where}", levels, f"{level!r} in {rows.place(row)}")
+        raise _unknown_level_error(f"column {column} of {where}", levels, f"{kind_of_cell(level)} in {rows.place(row)}")
     into = {OTHER, *(str(cell) for _, cell in strange)}
     return {
         indicator_name(column, level): _indicator_values(cells, into if level == OTHER else {level}) for level in levels

@@ -21,7 +21,6 @@ from flower_pca.core.drive import drive
 from flower_pca.hints.identifiers import find_identifiers
 from flower_pca.hints.look import hints_of_first_lines
 from flower_pca.hints.sizes import hints_of_sizes
-from flower_pca.names.columns import difference
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.split import ColumnPreparation
@@ -31,7 +30,9 @@ from flower_pca.vertical.result import ColumnsResult
 from flower_pca.vertical.rows import PartyColumns
 from flower_pca.vertical.stages import LoadingsStage
 
-_KEEP_SAME_PEOPLE: Final = "Keep the rows of the same people at every party, in any order."
+_KEEP_SAME_PEOPLE: Final = (
+    "Keep the rows of the same people at every party, in any order, with the same spelling of ids."
+)
 _USE_AS_IDS: Final = "Use this column as the ids of the rows, or leave it out."
 _KEEP_SAME_ORDER: Final = "Keep the rows of the same people at every party, in the same order, or give ids."
 
@@ -91,10 +92,11 @@ class PartyData:
         first, *others = columns = tuple(PartyColumns(table, split) for table in tables)
         for party in others:
             if party.row_ids != first.row_ids:
-                unlike = difference(party.row_ids or (), first.row_ids or ())
+                # The message must not name people.
+                same = len({*(party.row_ids or ())} & {*(first.row_ids or ())})
                 raise DataError(
-                    f"The ids of the rows of {party.who} differ from the ids of {first.who}: there are {party.d:,}, "
-                    f"{unlike}. {_KEEP_SAME_PEOPLE}"
+                    f"The ids of the rows of {party.who} differ from the ids of {first.who}: {same:,} of "
+                    f"{party.d:,} are the same. {_KEEP_SAME_PEOPLE}"
                 )
         return cls(columns)
 

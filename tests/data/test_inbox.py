@@ -109,7 +109,7 @@ def test_what_cannot_be_read_is_said_once_and_read_when_it_is_mended(tmp_path, i
     result = track("st_miss", inbox(mend).streams(), n_components=2)
     assert result.rows_.tolist() == [6, 6, 6]
     assert [words.split(" is ignored until it changes. ")[0] for words in heard] == ["a_1.csv", "a_2.csv", "a_4.npy"]
-    assert "'much' in column c (line 3)" in heard[0]
+    assert "a text of 4 letters in column c (line 3)" in heard[0]
     assert "other" in heard[1]
 
 

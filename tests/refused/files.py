@@ -299,7 +299,7 @@ FOLDER = [
             (
                 {"bonn.csv": "age,note\n1,x\n", "jena.csv": "age,note\n1,x\n"},
                 {},
-                "bonn.csv must hold numbers, but there is 'x' in column note (line 2).",
+                "bonn.csv must hold numbers, but there is a text of 1 letter in column note (line 2).",
             ),
         )
     ],

@@ -134,21 +134,33 @@ BY_NAME = [
             (
                 [OF_PANDAS, OF_PANDAS, OF_CITY],
                 {},
-                "^The columns of client 2 must hold numbers, but there is 'Bonn' in column city, ",
+                "^The columns of client 2 must hold numbers, but there is a text of 4 letters in column city, ",
             ),
-            ([OF_CITY], {"columns": ["age", "city"]}, "must hold numbers, but there is 'Bonn' in column city"),
+            (
+                [OF_CITY],
+                {"columns": ["age", "city"]},
+                "must hold numbers, but there is a text of 4 letters in column city",
+            ),
             (
                 from_frame(OF_PANDAS.assign(site=SITES, note="x"), by="site"),
                 {},
-                "^The columns of east must hold numbers, but there is 'x' in column note.",
+                "^The columns of east must hold numbers, but there is a text of 1 letter in column note.",
             ),
             (
                 [OF_POLARS.with_columns(pl.when(pl.col("age") > 0.0).then(pl.col("age")).alias("age"))],
                 {},
                 "has .* missing value.*column age",
             ),
-            ([OF_POLARS.with_columns(kind=pl.lit("x"))], {}, "must hold numbers, but there is 'x' in column kind"),
-            ([LETTERED], {}, "'a' in column site. .*hoose other columns with columns=[...], or encode them.$"),
+            (
+                [OF_POLARS.with_columns(kind=pl.lit("x"))],
+                {},
+                "must hold numbers, but there is a text of 1 letter in column kind",
+            ),
+            (
+                [LETTERED],
+                {},
+                "a text of 1 letter in column site. .*hoose other columns with columns=[...], or encode them.$",
+            ),
             (
                 [LETTERED],
                 {"columns": ["age", "site"]},
@@ -183,7 +195,7 @@ WHOLE_TABLE = [
     for table, sentence in (
         (pd.DataFrame(FEW[:, :2], columns=["a", 1]), "are text, but others are not: 'a' and 1"),
         (pd.DataFrame(FEW[:, :2], columns=["a", "a"]), "have the same name: 'a' more than once"),
-        (pd.DataFrame({"a": ["x"]}), "must hold numbers, but there is 'x' in column a"),
+        (pd.DataFrame({"a": ["x"]}), "must hold numbers, but there is a text of 1 letter in column a"),
     )
 ]
 FOLLOWED = [
@@ -193,7 +205,12 @@ FOLLOWED = [
             ([BATCHES], {"n_components": 1, "columns": "dose"}, f"{AT_0}lack "),
             ([GOOD[:, :4]], {"n_components": 1, "batch": 15, "columns": "age"}, "the 4 columns of .* have no names"),
             (
-                [[dataclasses.replace(batch, words={"note": "'x' in column note"}) for batch in BATCHES]],
+                [
+                    [
+                        dataclasses.replace(batch, words={"note": "a text of 1 letter in column note"})
+                        for batch in BATCHES
+                    ]
+                ],
                 {"n_components": 1, "columns": "note"},
                 f"{AT_0}must hold numbers, but there is text in column note",
             ),
@@ -204,7 +221,9 @@ FOLLOWED = [
                 [
                     [
                         dataclasses.replace(
-                            BATCHES[0], words={"note": "'secret' in column note (line 2)"}, source="/home/x.csv"
+                            BATCHES[0],
+                            words={"note": "a text of 6 letters in column note (line 2)"},
+                            source="/home/x.csv",
                         )
                     ]
                 ],
@@ -269,12 +288,13 @@ ESTIMATED = [
     ],
     Refused(
         {"data": OF_POLARS.with_columns(site=pl.lit("north"), note=pl.lit("x"))},
-        "must hold numbers, but there is 'north' in column site, 'x' in column note.",
+        "must hold numbers, but there is a text of 5 letters in column site, a text of 1 letter in column note.",
         DataError,
     ),
     Refused(
         {"data": TABLES, "categorical": "ward"},
-        "must hold numbers, but there is 'f' in column sex|must hold numbers, but there is 'm' in column sex",
+        "must hold numbers, but there is a text of 1 letter in column sex|must hold numbers, but there "
+        "is a text of 1 letter in column sex",
         DataError,
     ),
     *[
@@ -282,7 +302,8 @@ ESTIMATED = [
         for data, sentence in (
             (
                 from_frame(OF_PANDAS.assign(site=SITES, note="x"), by="site"),
-                "The columns of east must hold numbers, but there is 'x' in column note. If these are categories, use "
+                "The columns of east must hold numbers, but there is a text of 1 letter in column note. "
+                "If these are categories, use "
                 "categorical=['note']. Otherwise, choose other columns",
             ),
             (
@@ -310,7 +331,7 @@ ESTIMATED_FOR = [
     Refused({"table": OF_PANDAS.assign(site=SITES), "data": OF_PANDAS}, "Feature names unseen at fit time", ValueError),
     Refused(
         {"table": TABLES["west"].assign(ward="burns"), "data": TABLES, "categorical": "ward,sex"},
-        "are eye, icu, medicine, surgery, but its rows also have 'burns'",
+        "are eye, icu, medicine, surgery, but its rows also have a text of 5 letters",
         DataError,
     ),
 ]
@@ -321,7 +342,7 @@ PROJECTED = [
             TABLES["west"].assign(ward="burns"),
             TABLES,
             {"categorical": "ward,sex", "scale": "std"},
-            "In this run, the levels of column ward of the rows given are eye, .*'burns'",
+            "In this run, the levels of column ward of the rows given are eye, .*a text of 5 letters in row 0",
             DataError,
         ),
         (

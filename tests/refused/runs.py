@@ -150,16 +150,21 @@ def columns_that_are_none(name: str) -> list[tuple[dict[str, Any], dict[str, Any
         (
             {"age": "x"},
             {},
-            f"The columns of {name} must hold numbers, but there is 'x' in column age. .*hoose other columns with "
+            f"The columns of {name} must hold numbers, but there is a text of 1 letter in column age. "
+            f".*hoose other columns with "
             "columns=",
         ),
-        ({"age": pd.Categorical(["a", "b"] * 30)}, {}, "must hold numbers, but there is 'a' in column age."),
+        (
+            {"age": pd.Categorical(["a", "b"] * 30)},
+            {},
+            "must hold numbers, but there is a text of 1 letter in column age.",
+        ),
         (
             {"age": pd.date_range("2020", periods=60)},
             {},
-            "must hold numbers, but there is 'datetime64.*' in column age.",
+            "must hold numbers, but there is a value of type datetime64.* in column age.",
         ),
-        ({"age": 1j}, {}, "must hold numbers, but there is 'complex128' in column age."),
+        ({"age": 1j}, {}, "must hold numbers, but there is a value of type complex128 in column age."),
         (
             {"age": gap},
             {},
@@ -556,13 +561,13 @@ BY_COLUMNS = [
     ),
     Refused(
         lab(lambda t: t.rename(index={"P007": "P999"})),
-        "The ids of the rows of client 1 (lab) differ from the ids of client 0 (hospital): there are 90, without "
-        "'P007' and with 'P999' in addition. Keep the rows of the same people",
+        "The ids of the rows of client 1 (lab) differ from the ids of client 0 (hospital): 89 of 90 "
+        "are the same. Keep the rows of the same people",
         DataError,
     ),
     Refused(
         lab(lambda t: t.rename(index={"P007": "P008"})),
-        "The ids of the rows of client 1 (lab) repeat: 'P008' more than once. Keep one",
+        "The ids of the rows of client 1 (lab) repeat: rows 10 and 14 (from 0 on) have the same id. Keep one",
         DataError,
     ),
     Refused(lab(lambda t: t.rename(index={"P007": " "})), "1 row of client 1 (lab) has no id", DataError),

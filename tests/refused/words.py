@@ -86,7 +86,8 @@ LEVELS = [
             (
                 TABLES,
                 {"categorical": {"ward": ["medicine", "surgery"]}, "columns": "age"},
-                "column ward of client 1 (south) are medicine, surgery, but its rows also have 'icu' in row .* level "
+                "column ward of client 1 (south) are medicine, surgery, but its rows also have a text of 3 "
+                "letters in row .* level "
                 "'other'",
             ),
             (

@@ -1,0 +1,376 @@
+"""Look for mistakes in rows that are too many to be sorted: in a sample, and in one pass over all rows.
+
+The pass finds the smallest and the largest value of each column, one number for each row that is equal for equal rows,
+and rows that are large enough to be totals. If they raise a suspicion, the columns or rows in question are examined in
+full, by the same functions as in small tables. So a hint means the same in tables of any size, and ordinary rows cost
+little more than the pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.base.linalg import Array
+from flower_pca.hints import missing, shapes
+from flower_pca.hints.doubles import doubles, least_repeated
+from flower_pca.hints.sites import ENDS, AllSites, Site
+from flower_pca.rows.local import LocalData
+
+ROWS: Final = 2**23  # maximum number of rows of all sites for which a number for each row is kept (64 MB)
+_HELD: Final = 2**23  # maximum number of entries of suspicious columns that are examined at a time (64 MB)
+_FOLDED: Final = 64  # number of rows that are compared at once, because numpy is slow along short rows
+_FEW: Final = 3  # number of columns that rule out most rows as sums of other rows
+_LINES: Final = 7  # the maximum number of lines of statistics below a table
+_GAP: Final = 0.618033988749895  # A row with missing values differs from a row with 0 in their place.
+_TURNS: Final = 20  # The test for chance has 20 times as many opportunities as the search itself.
+_CHECKED: Final = 16  # number of groups of rows with equal numbers that are compared entry by entry
+_FAR: Final = 16.0  # Rows whose number is this many times as large as usual are not compared.
+_NEAR: Final = 0.1  # A line is examined if it is this close to a statistic, in standard deviations.
+_TOTALS, _REPEATS = "totals and statistics among the rows", "repeated rows"
+
+Kind = Callable[[AllSites], Iterable[str]]
+
+
+@dataclass(frozen=True, eq=False)
+class Pass:
+    """What one pass over all rows of a site has found.
+
+    Attributes
+    ----------
+    lowest, highest : ndarray
+        The smallest and the largest value of each column in all rows except for the last `ENDS` rows, NaN for none.
+    marks : ndarray
+        A number for each row. The numbers of equal rows differ only by rounding.
+    large : ndarray
+        The positions of rows that may be the sum of other rows.
+    empty : ndarray
+        The positions of rows without any value.
+    """
+
+    lowest: Array
+    highest: Array
+    marks: Array
+    large: Array
+    empty: Array
+
+
+@dataclass(eq=False)
+class LargeTables:
+    """The rows of all sites, as a sample and as what one pass over them has found.
+
+    Attributes
+    ----------
+    clients : sequence of LocalData
+        The rows.
+    sample : AllSites
+        A sample of the rows of each site, with its first and last rows.
+    passes : list of Pass
+        What a pass over the rows of each site has found. Empty if there are too many rows.
+    cut : list of int
+        The number of last lines of each site that hold totals or statistics.
+    left_out : dict
+        What was not looked for, with the reason.
+    """
+
+    clients: Sequence[LocalData]
+    sample: AllSites
+    passes: list[Pass]
+    cut: list[int]
+    left_out: dict[str, str]
+
+    @classmethod
+    def of(cls, clients: Sequence[LocalData], sample: AllSites, *, columns: bool) -> LargeTables:
+        """Pass over the rows. The extremes of columns are found only if `columns` is true."""
+        made = cls(clients, sample, [], [0] * len(clients), {})
+        n = sum(client.n for client in clients)
+        if n > ROWS:
+            because = f"there are more than {ROWS:,} rows"
+            made.left_out = {_TOTALS: because, _REPEATS: because, "single wrong values": because}
+        else:
+            weights = _weights(sample)
+            made.passes = [
+                _pass_over(client, site, _telling_columns(sample, site), weights, extremes=columns)
+                for client, site in zip(clients, sample.sites, strict=True)
+            ]
+        return made
+
+    def hints_of_empty_rows(self) -> Iterator[str]:
+        """Yield hints about rows without any value."""
+        for client, site, found in zip(self.clients, self.sample.sites, self.passes, strict=False):
+            if len(found.empty):
+                yield missing.hint_of_empty_rows(client.table.place, found.empty)
+            if client.missing:
+                seen = np.broadcast_to(client.measured.approximate_means()[1], client.d)
+                yield from missing.hints_of_empty_columns(site.who, client.n, np.asarray(seen), self.sample.columns)
+
+    def hints_of_statistics(self) -> Iterator[str]:
+        """Yield hints about last lines that hold statistics of the lines above them."""
+        telling = self.sample.most_varied_columns
+        for i, (client, site, found) in enumerate(zip(self.clients, self.sample.sites, self.passes, strict=False)):
+            columns = telling[(found.lowest < found.highest)[telling]][: max(_HELD // max(client.n, 1), 2)]
+            if client.n <= 2 * ENDS or len(columns) < 2:
+                continue
+            if not _may_be_statistics(site.rows[:, columns], self.sample.levels[i, 1, columns], found, columns):
+                continue
+            rows = _columns_of(client, columns)
+            if said := shapes.statistics_below(rows):
+                self.cut[i] = max(self.cut[i], len(said))
+                yield shapes.hint_of_statistics(client.table.place, client.n, said)
+
+    def hints_of_sums(self) -> Iterator[str]:
+        """Yield hints about rows that are the sum of rows before them, or of all other rows."""
+        for client, site, found in zip(self.clients, self.sample.sites, self.passes, strict=False):
+            if not len(found.large):
+                continue
+            telling = _telling_columns(self.sample, site)
+            rows = np.nan_to_num(_columns_of(client, telling[: max(_HELD // max(client.n, 1), 2)]))
+            large = found.large
+            if len(large) > 2000:  # Sums are among the largest rows.
+                sizes = np.abs(rows[large]).sum(axis=1)
+                large = np.sort(large[np.argpartition(-sizes, 2000)[:2000]])
+            sums = shapes.sums_among(rows, large)
+            if sums and _are_sums_by_chance(rows, large):
+                sums = [i for i in sums if np.allclose(2.0 * rows[i], rows.sum(axis=0), rtol=1e-9)]
+            if sums:
+                yield shapes.hint_of_sums(client.table.place, sums)
+
+    def hints_of_repeats(self) -> Iterator[str]:
+        """Yield hints about rows that occur at two sites, or more than once at one site."""
+        if not self.passes:
+            return
+        marks = _equal_rows(self.clients, [found.marks for found in self.passes], _rounding(self.sample))
+        if marks is None:
+            return
+        if not marks:
+            self.left_out[_REPEATS] = "some columns have values of very different sizes"
+            return
+        sites = []
+        for site, some, client in zip(self.sample.sites, marks, self.clients, strict=True):
+            _, once = np.unique(site.row_hashes, return_index=True)
+            sites.append(replace(site, rows=site.rows[once], marks=some, place=client.table.place))
+        data = AllSites.of_sites(sites, None, sampled=True)
+        yield from doubles(data)
+        yield from shapes.repeated_row(data)
+
+    def hints_by_extremes(
+        self, suspects: Callable[[LargeTables, Array, Array], Array], kinds: Sequence[Kind]
+    ) -> list[list[str]]:
+        """Return the hints of each kind about the columns that `suspects` returns, which are examined in full.
+
+        `suspects` gets the smallest and the largest value of each column at each site.
+        """
+        said: list[list[str]] = [[] for _ in kinds]
+        if not self.passes:
+            return said
+        columns = suspects(self, *self._extremes())
+        rows = sum(client.n for client in self.clients)
+        step = max(_HELD // max(rows, 1), 1)
+        for start in range(0, len(columns), step):
+            some = columns[start : start + step]
+            sites = [
+                Site(site.who, _columns_of(client, some)[: client.n - cut], client.table.place)
+                for site, client, cut in zip(self.sample.sites, self.clients, self.cut, strict=True)
+            ]
+            names = [self.sample.columns[j] for j in some]
+            data = AllSites(sites, names, width=len(self.sample.columns))
+            for found, kind in zip(said, kinds, strict=True):
+                found.extend(kind(data))
+        return said
+
+    def _extremes(self) -> tuple[Array, Array]:
+        """Return the smallest and the largest value of each column at each site, both sites x d."""
+        lowest, highest = [], []
+        for site, found, cut in zip(self.sample.sites, self.passes, self.cut, strict=True):
+            last = site.rows[-ENDS:][: len(site.rows[-ENDS:]) - cut]
+            lowest.append(np.fmin.reduce(np.concatenate([found.lowest[None], last])))
+            highest.append(np.fmax.reduce(np.concatenate([found.highest[None], last])))
+        return np.stack(lowest), np.stack(highest)
+
+
+def columns_with_odd_extremes(tables: LargeTables, lowest: Array, highest: Array) -> Array:
+    """Return the columns whose smallest or largest value may be a code, a fill value or a typing error."""
+    low, high = np.fmin.reduce(lowest), np.fmax.reduce(highest)
+    (first, second), (last, last_but_one) = tables.sample.two_smallest, tables.sample.two_largest
+    # If single values are wrong, the other values of the sample are between these two.
+    after, before = np.where(first > low, first, second), np.where(last < high, last, last_but_one)
+    codes = missing.may_be_codes(low) | missing.may_be_codes(high)
+    # A column of two values is no measurement.
+    zeros = (low == 0.0) & (tables.sample.distinct_counts > 2).any(axis=0)
+    sure = np.maximum(np.abs(low), np.abs(high)) >= shapes.FILLS
+    sure |= shapes.may_have_shifted_points(tables.sample, low, high, after, before)
+    found = []
+    for j in np.flatnonzero((sure | codes | zeros) & (high > low)).tolist():
+        if not sure[j]:
+            values = np.sort(tables.sample.values_of(j))
+            of_zeros = zeros[j] and missing.may_have_suspicious_zeros(values)
+            if not of_zeros and not (codes[j] and missing.may_hold_codes(low[j], high[j], values)):
+                continue
+        found.append(j)
+    return np.array(found, dtype=int)
+
+
+def columns_with_few_values(tables: LargeTables, lowest: Array, highest: Array) -> Array:
+    """Return the columns that hold a single value at some sites only, or two values that differ between sites."""
+    if len(lowest) < 2:
+        return np.array([], dtype=int)
+    still = lowest == highest
+    constant = still.any(axis=0) & ~still.all(axis=0)
+    two = (tables.sample.distinct_counts == 2).all(axis=0)
+    differ = (np.ptp(lowest, axis=0) > 0.0) | (np.ptp(highest, axis=0) > 0.0)
+    return np.flatnonzero(constant | (two & differ))
+
+
+def _pass_over(client: LocalData, site: Site, telling: Array, weights: Array, *, extremes: bool) -> Pass:
+    """Pass once over the rows of a client."""
+    d = client.d
+    lowest, highest = np.full((2, d), np.nan)
+    marks = np.empty(client.n)
+    large: list[Array] = []
+    empty: list[Array] = []
+    sizes = np.abs(np.nan_to_num(site.rows[:, telling]))
+    limits = 1.5 * np.median(sizes, axis=0)
+    positive = np.nanmin(site.rows[:, telling], axis=0, initial=np.inf) >= 0.0
+    start, body = 0, client.n - ENDS
+    for block in client.blocks():
+        stop = start + len(block)
+        if extremes and start < body:
+            inner = block[: body - start]
+            lowest = np.fmin(lowest, _fold(np.fmin, inner))
+            highest = np.fmax(highest, _fold(np.fmax, inner))
+        filled = block
+        if client.missing:
+            blank = np.flatnonzero(np.isnan(block[:, 0]))
+            empty.append(start + blank[np.isnan(block[blank]).all(axis=1)])
+            filled = np.nan_to_num(block, nan=_GAP)
+        marks[start:stop] = filled @ weights
+        if len(telling) > 1:
+            large.append(start + _large_rows(block, telling, limits, positive))
+        start = stop
+    return Pass(lowest, highest, marks, *(np.concatenate([np.array([], dtype=int), *some]) for some in (large, empty)))
+
+
+def _fold(of: np.ufunc, block: Array) -> Array:
+    """Return of.reduce(block), faster for short rows that lie one after the other in memory."""
+    n, d = block.shape
+    whole = n // _FOLDED * _FOLDED
+    if not whole or not block.flags.c_contiguous:
+        return np.asarray(of.reduce(block, axis=0), dtype=np.float64)
+    most = of.reduce(block[:whole].reshape(-1, _FOLDED * d), axis=0).reshape(_FOLDED, d)
+    return np.asarray(of.reduce(np.concatenate([most, block[whole:]]), axis=0), dtype=np.float64)
+
+
+def _large_rows(block: Array, columns: Array, limits: Array, positive: Array) -> Array:
+    """Return the positions of rows whose absolute values are so large in some columns that the rows may be sums.
+
+    In columns without negative values, a sum of at least three rows exceeds the sum of the three rows before it.
+    """
+    # A few columns rule out most rows.
+    rows = np.flatnonzero((np.abs(block[:, columns[:_FEW]]) > limits[:_FEW]).all(axis=1))
+    rows = rows[(np.abs(block[np.ix_(rows, columns)]) > limits).all(axis=1)]
+    # The first three rows of a block are kept, because the rows before them are in another block.
+    first, later = rows[rows <= 2], rows[rows > 2]
+    some = columns[positive]
+    three = sum(np.nan_to_num(block[np.ix_(later - back, some)]) for back in (1, 2, 3))
+    return np.concatenate([first, later[(block[np.ix_(later, some)] >= three * (1.0 - 1e-9)).all(axis=1)]])
+
+
+def _are_sums_by_chance(rows: Array, large: Array) -> bool:
+    """Return whether large rows would also be sums of other rows if they stood in each other's places.
+
+    In tables of few columns with small whole numbers, some of a million rows are sums of rows before them by accident.
+    """
+    turns = range(1, min(len(large), _TURNS + 1))
+    return any(shapes.sums_among(rows, large, values=rows[np.roll(large, turn)]) for turn in turns)
+
+
+def _telling_columns(sample: AllSites, site: Site) -> Array:
+    """Return the columns in which sums of rows are looked for at a site."""
+    columns = sample.most_varied_columns[: shapes.COLUMNS]
+    return np.asarray(columns[shapes.varied_columns(np.nan_to_num(site.rows[:, columns]))])
+
+
+def _columns_of(client: LocalData, columns: Array) -> Array:
+    """Return some columns of all rows in double precision."""
+    return np.concatenate([block[:, columns].astype(np.float64) for block in client.blocks()])
+
+
+def _weights(sample: AllSites) -> Array:
+    """Return a random weight for each column. Sums with these weights differ between different rows."""
+    drawn = np.random.default_rng(0).uniform(0.5, 1.5, len(sample.columns))
+    return np.asarray(drawn / _typical_sizes(sample)[1])
+
+
+def _typical_sizes(sample: AllSites) -> tuple[Array, Array]:
+    """Return of each column a size that most values do not exceed, and the distance between its deciles, or 1."""
+    levels = sample.levels
+    low, high = np.fmin.reduce(levels[:, 0]), np.fmax.reduce(levels[:, 2])
+    spread = high - low
+    return np.fmax(np.abs(low), np.abs(high)), np.where(spread > 0.0, spread, 1.0)
+
+
+def _rounding(sample: AllSites) -> float:
+    """Return by how much rounding may change the number of a row."""
+    sizes, spread = _typical_sizes(sample)
+    return float(16.0 * np.finfo(np.float64).eps * np.nansum(1.5 * sizes / spread + 1.0))
+
+
+def _equal_rows(clients: Sequence[LocalData], marks: Sequence[Array], rounding: float) -> list[Array] | None:
+    """Return whole numbers that are equal for equal rows, for the rows of each site. Return None if all rows differ.
+
+    Return [] if rows with equal numbers turn out to be different.
+    """
+    every = np.concatenate(marks)
+    # A fill value such as 1e20 hides the other values of its row, so such rows are taken as different.
+    far = np.flatnonzero(np.abs(every) > _FAR / np.finfo(np.float64).eps * rounding)
+    every[far] = np.abs(every[far]).max(initial=0.0) * np.arange(2, len(far) + 2)
+    ordered = np.sort(every)
+    if not (np.diff(ordered) <= rounding).any():
+        return None
+    order = np.argsort(every, kind="stable")
+    new = np.diff(every[order]) > rounding
+    groups = np.concatenate([[0], np.cumsum(new)])
+    found = np.empty(len(every), dtype=np.int64)
+    found[order] = groups
+    starts = np.flatnonzero(np.concatenate([[True], new]))
+    sizes = np.diff(np.append(starts, len(every)))
+    if sizes.max() < shapes.OFTEN and len(every) - len(starts) < min(least_repeated(client.n) for client in clients):
+        return None  # So few rows cause no hint. Among millions, a few numbers are equal by accident.
+    several = starts[sizes > 1]
+    checked = several[np.unique(np.linspace(0, len(several) - 1, _CHECKED).astype(int))]
+    differ = _differ(clients, order[checked], order[checked + 1])
+    if 2 * differ.sum() > len(checked):
+        return []
+    return np.split(found, np.cumsum([len(some) for some in marks])[:-1])
+
+
+def _differ(clients: Sequence[LocalData], some: Array, others: Array) -> Array:
+    """Return for each pair of rows whether they differ. Rows are counted over all sites."""
+    firsts = np.cumsum([0, *(client.n for client in clients)])
+    rows: dict[int, Array] = {}
+    for i, client in enumerate(clients):
+        wanted = np.unique(np.concatenate([some, others]))
+        wanted = wanted[(wanted >= firsts[i]) & (wanted < firsts[i + 1])]
+        if len(wanted):
+            read = np.asarray(client.measured.rows_at(wanted - firsts[i]))
+            rows.update(zip(wanted.tolist(), read, strict=True))
+    pairs = zip(some.tolist(), others.tolist(), strict=True)
+    return np.array([not np.array_equal(rows[a], rows[b], equal_nan=True) for a, b in pairs])
+
+
+def _may_be_statistics(rows: Array, median: Array, found: Pass, columns: Array) -> bool:
+    """Return whether one of the last lines of a sample may hold a statistic of the lines above them."""
+    above, below = rows[:-ENDS], rows[-_LINES:]
+    n = len(found.marks)
+    deviation = np.nanstd(above, axis=0)
+    near = _NEAR * deviation + 0.01
+    mean = np.nanmean(above, axis=0)
+    known: list[tuple[Any, Any]] = [
+        (mean, near), (median, near), (deviation, near), (n - ENDS, ENDS), (mean * n, near * n),
+        (found.lowest[columns], near), (found.highest[columns], near),
+    ]  # fmt: skip
+    fits = ((np.abs(below - of) <= slack) | np.isnan(below) for of, slack in known)
+    return any(bool(some.all(axis=1).any()) for some in fits)

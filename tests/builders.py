@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import gc
+import tracemalloc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +58,19 @@ def gone_on(
             continue
         raise AssertionError("The run has come to its end without a stop.")
     return run(*given, checkpoint=path, **asked)
+
+
+@contextmanager
+def peak_memory() -> Iterator[Callable[[], int]]:
+    """Yields what tells the most memory that this block has taken so far, in bytes."""
+    found: list[int] = []
+    gc.collect()
+    tracemalloc.start()
+    try:
+        yield lambda: found[0] if found else tracemalloc.get_traced_memory()[1]
+        found.append(tracemalloc.get_traced_memory()[1])
+    finally:
+        tracemalloc.stop()
 
 
 SPECTRUM = np.concatenate([[5.0, 4.0, 3.0], 1.5 * 0.9 ** np.arange(27)])  # deviations with a clear gap after three

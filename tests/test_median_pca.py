@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import tracemalloc
-
 import numpy as np
 import pytest
-from builders import Array, sine
+from builders import Array, peak_memory, sine
 from scipy.linalg import subspace_angles
 
 from flower_pca import MedianPCA, simulate
@@ -78,11 +76,10 @@ def test_what_the_server_keeps_grows_with_the_clients_and_not_with_their_square(
     peaks = []
     for count in (400, 1600):
         bases = [np.linalg.qr(rng.standard_normal((10, 2)))[0] for _ in range(count)]
-        tracemalloc.start()
-        median_of_spans(bases, np.ones(count))
-        median_of_points(np.stack([V.ravel() for V in bases]), np.ones(count))
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
+        with peak_memory() as peak:
+            median_of_spans(bases, np.ones(count))
+            median_of_points(np.stack([V.ravel() for V in bases]), np.ones(count))
+        peaks.append(peak())
     assert peaks[1] < 5.0 * peaks[0]
 
 

@@ -1,10 +1,8 @@
 """Test that a simulation keeps little memory for each of many small clients, and that this does not change results."""
 
-import gc
-import tracemalloc
-
 import numpy as np
 import pytest
+from builders import peak_memory
 
 from flower_pca import simulate
 from flower_pca.algorithms.local_power import _AlignedAnswers
@@ -15,17 +13,14 @@ BYTES = 5_000  # the most that a run may take for each client beside its rows
 ROWS, COLUMNS, K = 20, 100, 3
 
 
-def peak(algorithm, clients):
+def peak_of_run(algorithm, clients):
     """Return the most memory that a run takes, beside the rows."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((ROWS * clients, COLUMNS)) / np.sqrt(np.arange(1, COLUMNS + 1)) + 1.0
     shards = [X[i : i + ROWS] for i in range(0, len(X), ROWS)]
-    gc.collect()
-    tracemalloc.start()
-    simulate(algorithm, shards, n_components=K)
-    most = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return most
+    with peak_memory() as peak:
+        simulate(algorithm, shards, n_components=K)
+    return peak()
 
 
 @pytest.mark.slow
@@ -35,7 +30,7 @@ def peak(algorithm, clients):
 def test_each_of_many_small_clients_takes_at_most_five_kilobytes(algorithm):
     simulate(algorithm, [np.random.default_rng(1).standard_normal((ROWS, COLUMNS))] * 2, n_components=K)
     few, many = 400, 800
-    assert (peak(algorithm, many) - peak(algorithm, few)) / (many - few) < BYTES
+    assert (peak_of_run(algorithm, many) - peak_of_run(algorithm, few)) / (many - few) < BYTES
 
 
 @pytest.mark.parametrize("align", ["procrustes", "sign"])

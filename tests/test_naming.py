@@ -2,12 +2,12 @@
 
 import itertools
 import json
-import tracemalloc
 import unicodedata
 import zlib
 
 import numpy as np
 import pytest
+from builders import peak_memory
 
 from flower_pca import PCAResult, simulate
 from flower_pca.base.errors import ProtocolError
@@ -106,21 +106,18 @@ def test_a_short_message_with_names_cannot_fill_the_memory(text):
     """What is unpacked is refused before it is much longer than the message, and so before it is read."""
     packed = zlib.compress(text.encode(), 9)
     assert len(text) > 250 * len(packed)
-    tracemalloc.start()
-    with pytest.raises(ProtocolError, match="need different names"):
+    with peak_memory() as peak, pytest.raises(ProtocolError, match="need different names"):
         read_names("A message", {"columns": packed})
-    assert tracemalloc.get_traced_memory()[1] < 200 * len(packed)
-    tracemalloc.stop()
+    assert peak() < 200 * len(packed)
 
 
 def test_a_heading_with_the_most_names_is_not_misread():
     """Two letters for each name take the most memory for what they are long."""
     names = ["".join(letters) for letters in itertools.product(map(chr, range(97, 97 + 17)), repeat=4)]
     packed = zlib.compress(json.dumps(names).encode(), 9)
-    tracemalloc.start()
-    assert read_names("A message", {"columns": packed}) == tuple(names)
-    assert tracemalloc.get_traced_memory()[1] < 500 * len(packed)
-    tracemalloc.stop()
+    with peak_memory() as peak:
+        assert read_names("A message", {"columns": packed}) == tuple(names)
+    assert peak() < 500 * len(packed)
 
 
 def test_names_that_compress_too_well_travel_as_they_are():

@@ -1,9 +1,8 @@
 """Test that a server cannot combine runs over columns with runs over rows, or two ways of scaling."""
 
-import tracemalloc
-
 import numpy as np
 import pytest
+from builders import peak_memory
 from dishonest import Node, RefusedError, Sums, error_of, request
 
 from flower_pca import Table, wire
@@ -121,14 +120,11 @@ def test_columns_take_no_memory_beyond_the_rows_taken_twice():
     table, Q = np.random.default_rng(1).standard_normal((8_000, 300)), np.eye(8_000, 2)
     node, ways = Node(0, table, split_columns="any"), [{}, {"scale": "std"}, {"center": False}, {"scale": "max_abs"}]
     node.client._data_of_node()
-    tracemalloc.start()
-    try:
+    with peak_memory() as peak:
         for number, way in enumerate(ways):
             for salt in "ab":
                 node.ask("ssi", {"Z": Q}, Frame(split=ColumnPreparation(**way, salt=f"{number}{salt}")))
-        assert tracemalloc.get_traced_memory()[1] <= 2 * table.nbytes + 1e8
-    finally:
-        tracemalloc.stop()
+        assert peak() <= 2 * table.nbytes + 1e8
 
 
 @pytest.mark.slow

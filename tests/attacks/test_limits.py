@@ -1,11 +1,10 @@
 """Test that no message makes a node loop, run out of memory or crash, and no file or answer does so to its reader."""
 
 import json
-import tracemalloc
 
 import numpy as np
 import pytest
-from builders import unequal
+from builders import peak_memory, unequal
 from cases import every
 from dishonest import Node, RefusedError, Sums, request, signed
 from fake_grid import FakeGrid, app_of, arrays_in, config_of, in_a_run, is_pca_of, metrics_of, with_arrays
@@ -289,15 +288,12 @@ WIDE = {"peaks": np.array(False), "seed": np.array(0), "width": np.array(5000)}
 def test_a_few_bytes_take_no_memory_beyond_the_rows_taken_twice(stage, arrays, words):
     node = Node(0, LONG)
     node.ask("opening", {**WIDE, "width": np.array(2)}, algorithm="krylov")
-    tracemalloc.start()
-    try:
+    with peak_memory() as peak:
         with pytest.raises(RefusedError, match=words):
             node.ask(stage, arrays, algorithm="covariance")
-        assert tracemalloc.get_traced_memory()[1] <= 2 * LONG.nbytes + 1e8
+        assert peak() <= 2 * LONG.nbytes + 1e8
         node.ask("opening", {**WIDE, "width": np.array(655)}, algorithm="krylov")
-        assert tracemalloc.get_traced_memory()[1] <= 2 * LONG.nbytes + 1e8
-    finally:
-        tracemalloc.stop()
+        assert peak() <= 2 * LONG.nbytes + 1e8
 
 
 @pytest.mark.slow
@@ -307,24 +303,18 @@ def test_measuring_rows_takes_no_memory_beyond_the_rows_taken_twice(n, d):
     rows = np.random.default_rng(1).standard_normal((n, d))
     node = Node(0, rows)
     for stage, asked in (("opening", {**WIDE, "width": 50}), ("uda", {"rank": 50, "weighted": False})):
-        tracemalloc.start()
-        try:
+        with peak_memory() as peak:
             node.ask(stage, asked, algorithm="uda")
-            assert tracemalloc.get_traced_memory()[1] <= 2 * rows.nbytes + 1e8
-        finally:
-            tracemalloc.stop()
+            assert peak() <= 2 * rows.nbytes + 1e8
 
 
 @pytest.mark.slow
 def test_c_of_as_many_columns_as_there_is_memory_for_is_told():
     node = Node(0, LONG[:, :1700])
     node.ask("opening", {**WIDE, "width": np.array(2)}, algorithm="covariance")
-    tracemalloc.start()
-    try:
+    with peak_memory() as peak:
         node.ask("covariance", {"columns": np.array(1700)}, algorithm="covariance")
-        assert tracemalloc.get_traced_memory()[1] <= 2 * 8 * 60 * 1700 + 1e8
-    finally:
-        tracemalloc.stop()
+        assert peak() <= 2 * 8 * 60 * 1700 + 1e8
 
 
 def test_a_node_without_memory_for_all_of_c_says_so_before_it_is_asked():

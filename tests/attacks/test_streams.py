@@ -1,10 +1,10 @@
 """Test steps that no tracker asks for: before the first, far ahead, and of rows with too many columns."""
 
 import itertools
-import tracemalloc
 
 import numpy as np
 import pytest
+from builders import peak_memory
 from cases import every
 from dishonest import Node, RefusedError, error_of
 
@@ -80,16 +80,13 @@ def test_a_few_bytes_take_no_memory_beyond_the_rows_taken_twice(how):
     given = {"array": lambda: (rows, {"batch": 20}), "function": lambda: (lambda step: rows, {})}
     source, cut = given.get(how, lambda: (iter([rows] * 3), {}))()
     taken = node("st_miss", source, **cut)
-    tracemalloc.start()
-    try:
+    with peak_memory() as peak:
         asked = {**MESSAGE, "width": 4000 if cut else 1000}
         with pytest.raises(RefusedError, match="only memory in proportion to its batch, which has too few rows"):
             taken.ask("st_miss", asked)
-        assert tracemalloc.get_traced_memory()[1] <= 2 * rows.nbytes + 1e8
+        assert peak() <= 2 * rows.nbytes + 1e8
         assert taken.ask("st_miss", {**asked, "width": 300})["S"].shape == (4000, 300)
-        assert tracemalloc.get_traced_memory()[1] <= 2 * rows.nbytes + 1e8
-    finally:
-        tracemalloc.stop()
+        assert peak() <= 2 * rows.nbytes + 1e8
 
 
 @pytest.mark.slow
@@ -98,12 +95,9 @@ def test_a_wide_basis_takes_no_memory_beyond_the_rows_taken_twice():
     rng = np.random.default_rng(2)
     rows = np.where(rng.random((800, 100)) < 0.1, np.nan, rng.standard_normal((800, 100)))
     asked = {**MESSAGE, "P": np.linalg.qr(rng.standard_normal((100, 80)))[0], "block": np.eye(100)[:, :1]}
-    tracemalloc.start()
-    try:
+    with peak_memory() as peak:
         answer = node("st_miss", rows, batch=800).ask("st_miss", asked)
-        assert tracemalloc.get_traced_memory()[1] <= 2 * rows.nbytes + 1e8
-    finally:
-        tracemalloc.stop()
+        assert peak() <= 2 * rows.nbytes + 1e8
     L = np.vstack([filled_by_span(y, asked["P"]) for y in rows])
     np.testing.assert_allclose(answer["S"], L.T @ (L @ asked["block"]), rtol=1e-6)
 

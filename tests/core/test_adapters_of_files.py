@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from builders import peak_memory
 from cases import every
 
 from flower_pca import simulate
@@ -305,12 +306,9 @@ def test_a_run_on_rows_in_a_file_holds_a_small_part_of_them(kind, tmp_path, monk
         return simulate("krylov", [given], n_components=2, max_rounds=3)
 
     run()  # Load what is imported on first use.
-    tracemalloc.start()
-    try:
+    with peak_memory() as peak:
         run()
-        assert tracemalloc.get_traced_memory()[1] < 0.25 * rows.nbytes
-    finally:
-        tracemalloc.stop()
+        assert peak() < 0.25 * rows.nbytes
 
 
 def test_a_pass_over_a_parquet_file_holds_a_few_of_its_row_groups(tmp_path, monkeypatch):

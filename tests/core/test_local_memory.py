@@ -1,11 +1,10 @@
 """Test the memory of a run besides its rows: no framed copies, and exact products."""
 
-import gc
 import tracemalloc
 
 import numpy as np
 import pytest
-from builders import sparse_random
+from builders import peak_memory, sparse_random
 from cases import every
 
 from flower_pca import assembly, simulate
@@ -27,15 +26,11 @@ def large_shards(shape, dtype, *, mean=1.0):
     return [(np.clip(8.0 * X, 0, 255) if np.dtype(dtype).kind == "u" else X).astype(dtype) for X in rows]
 
 
-def peak(run):
+def peak_of(run):
     run()  # Load what is imported on first use.
-    gc.collect()
-    tracemalloc.start()
-    try:
+    with peak_memory() as peak:
         run()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    return peak()
 
 
 @pytest.mark.slow
@@ -44,7 +39,7 @@ def peak(run):
 def test_a_run_on_rows_in_double_precision_holds_a_seventh_of_them_more_at_most(shape, mean):
     parts = large_shards(shape, np.float64, mean=mean)
     size = sum(X.nbytes for X in parts)
-    assert peak(lambda: simulate("krylov", parts, n_components=2, max_rounds=4)) <= 0.15 * size
+    assert peak_of(lambda: simulate("krylov", parts, n_components=2, max_rounds=4)) <= 0.15 * size
 
 
 @pytest.mark.slow
@@ -53,7 +48,8 @@ def test_a_run_on_other_rows_holds_a_few_blocks_of_them_framed(dtype):
     parts = large_shards(WIDE, dtype)
     block = 8 * source._BLOCK
     assert (
-        peak(lambda: simulate("krylov", parts, n_components=2, max_rounds=4)) <= 2 * block + 0.05 * 8 * 12 * 1200 * 300
+        peak_of(lambda: simulate("krylov", parts, n_components=2, max_rounds=4))
+        <= 2 * block + 0.05 * 8 * 12 * 1200 * 300
     )
 
 
@@ -152,7 +148,7 @@ def test_the_gram_matrix_of_sparse_rows_takes_no_memory_for_entries_that_are_not
     n, d = 40_000, 300
     rows = sparse_random(np.random.default_rng(0), n, d, share)
     stored_bytes = 12 * rows.nnz
-    most = peak(lambda: LocalData(rows).gram())
+    most = peak_of(lambda: LocalData(rows).gram())
     assert most <= 8 * 2 * d * d + 4 * stored_bytes + 2 * gram._PRODUCTS < 8 * n * d
 
 
@@ -160,12 +156,12 @@ def test_the_gram_matrix_of_dense_rows_takes_no_square_matrix_for_each_block():
     n, d = 1200, 1000
     rows = np.random.default_rng(0).standard_normal((n, d))
     one = 8 * d * d
-    assert one <= peak(lambda: LocalData(rows).in_frame(Frame()).gram()) <= 2.2 * one
+    assert one <= peak_of(lambda: LocalData(rows).in_frame(Frame()).gram()) <= 2.2 * one
 
 
 @pytest.mark.parametrize("algorithm", ["auto", "covariance"])
 def test_sites_of_fewer_rows_than_columns_keep_no_square_matrix(algorithm):
     sites, n, d = 400, 20, 100
     parts = list(np.random.default_rng(0).standard_normal((sites, n, d)) * np.linspace(3.0, 0.3, d))
-    more = peak(lambda: simulate(algorithm, parts, n_components=2))
+    more = peak_of(lambda: simulate(algorithm, parts, n_components=2))
     assert more <= sites * 8 * d * d / 6

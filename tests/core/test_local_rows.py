@@ -1,11 +1,11 @@
 """Test LocalData's promises about memory, bits, precision and refusals."""
 
-import tracemalloc
 from fractions import Fraction
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from builders import peak_memory
 from cases import every
 
 from flower_pca.base import linalg
@@ -69,15 +69,11 @@ def test_memory_of_a_pass_over_mapped_rows_is_bounded_by_the_block(name, dtype, 
     assert n * d > 100 * source._BLOCK
     data = LocalData(X).in_frame(frames_of(d)[frame])
     linalg.random_block(n, 1, 2), linalg.random_basis(d, 4, 1)  # The operands stay unchanged.
-    tracemalloc.start()
-    try:
+    with peak_memory() as peak:
         LocalData(X) if name == "open" else OPERATIONS[name](data)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
     result = 2 * 8 * n if name == "scores" else 0
     # The newest block with what is being computed of it, the block before; and a few d x d matrices.
-    assert peak <= 6 * block + result + 8 * 8 * d * d
+    assert peak() <= 6 * block + result + 8 * 8 * d * d
 
 
 @pytest.mark.parametrize("kind", [np.asarray, np.asfortranarray, sp.csr_array])

@@ -1,10 +1,10 @@
 """Test fixed statistics against numpy's products, exact fractions, and Python's integers."""
 
-import tracemalloc
 from fractions import Fraction
 
 import numpy as np
 import pytest
+from builders import peak_memory
 from cases import every
 from scipy import sparse
 
@@ -181,9 +181,6 @@ def test_large_sparse_rows_answer_as_small_ones_do(frame, monkeypatch):
 def test_statistics_of_wide_rows_take_the_memory_of_the_rows_once_more(n, d):
     data = LocalData(np.random.default_rng(0).standard_normal((n, d))).measured
     data.observed_moments()
-    tracemalloc.start()
-    try:
+    with peak_memory() as peak:
         statistics.measure_statistics(data)
-        assert tracemalloc.get_traced_memory()[1] < (n + 8) * d * 8 + 2**24
-    finally:
-        tracemalloc.stop()
+        assert peak() < (n + 8) * d * 8 + 2**24

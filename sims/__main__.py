@@ -72,7 +72,7 @@ def show() -> None:
 def check(programs: Sequence[str], *, first: int, data_dir: Path) -> None:
     """Run recorded programs with fresh seeds, and print how their numbers lie to the recorded spread."""
     kept = {program: record.read(program) for program in programs}
-    minutes = sum(found.minutes for found in kept.values() if found)
+    minutes = sum(lot.alone(found) for found in kept.values() if found)
     print(f"{len(programs)} to check with seeds from {first} on: about {minutes:.0f} minutes of one core.", flush=True)
     rows: list[list[object]] = [["program", "seeds", "numbers", "within", "no spread", "outside"]]
     outside: list[list[object]] = [["program", "row", "column", "recorded", "now"]]

@@ -7,10 +7,10 @@ n = 10000, p = 100. A table of all algorithms follows, with a sentence on each.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 from scipy.linalg import lstsq
@@ -28,7 +28,16 @@ LARGE: Final = (1000, 2000, 3000, 4000, 5000)  # and in the paper's
 WIDE: Final = 3000  # columns from which on fewer messages are looked at, as each look takes minutes
 CLIENTS: Final = 2
 BEYOND: Final = (0, 1, 2, 5)  # messages after d / p at which the attack of Fig. 1b is looked at
+CUTOFF: Final = 1e-12  # of the strongest direction of the blocks, below which one is left out
+OTHER: Final = (200, 400, 600)  # columns of Fig. 1b on other rows and by other solvers
 LATE, LONG = 100, 200  # and once more; and the messages after which PCA counts as far from converged
+Attack: TypeAlias = Callable[[problems.Array, problems.Array], tuple[int, float]]
+RANDOM: Final[Mapping[str, Callable[[np.random.Generator, tuple[int, int]], problems.Array]]] = {  # entries of rows
+    "normal": lambda rng, shape: rng.standard_normal(shape),
+    "uniform, -1 to 1": lambda rng, shape: rng.uniform(-1.0, 1.0, shape),
+    "uniform, 0 to 1": lambda rng, shape: rng.uniform(0.0, 1.0, shape),
+    "-1 or 1": lambda rng, shape: rng.choice([-1.0, 1.0], shape),
+}
 # Normal rows have no gap to speak of: there ssi and faps are stopped long before they converge.
 FLAT: Final = (
     "ssi(oversample=0, max_rounds=40)",
@@ -162,8 +171,40 @@ def _known(draws: Sequence[dict[int, tuple[int, float]]], looks: Sequence[int]) 
     return report.span([min(before) + 1, max(reached)])
 
 
+def others(given: report.Options) -> report.Found:
+    """Fig. 1b on rows that are random in other ways, and by other solvers of the same equations."""
+    _, n, p = SMALL
+    solvers: dict[str, Attack] = {
+        f"least norm, to {CUTOFF:g}": attacked,
+        "least norm, to 3e-16": partial(attacked, cutoff=3e-16),
+        "Prop. 2 as printed": printed,
+    }
+    first, *rest = solvers
+    cases = [*((kind, first) for kind in RANDOM), *(("normal", solver) for solver in rest)]
+    heads = [f"{what} after {m}" for m in (f"d / p + {BEYOND[-1]}", LATE) for what in ("rank", "error")]
+    rows: list[list[object]] = [["entries", "solver", "d", "d / p", *heads]]
+    for kind, solver in cases:
+        for d in OTHER if given.paper else OTHER[:-1]:
+            looks, found = [d // p + BEYOND[-1], LATE], []
+            for seed in given.each():
+                shards = problems.evenly(RANDOM[kind](np.random.default_rng(seed), (n, d)), CLIENTS)
+                found.append(watched(shards, p, looks=looks, messages=LATE, attack=solvers[solver])[0])
+            cells = []
+            for m in looks:
+                cells.append(report.span([told[m][0] for told in found]))
+                cells.append(report.span([told[m][1] for told in found], report.number))
+            rows.append([kind, solver, d, d // p, *cells])
+    note = (
+        "SSI; ranks of the blocks and errors of C_1: the least and the most of the draws. Least norm, to 1e-12: "
+        "without directions of the blocks that are fainter than this part of the strongest. Prop. 2 as printed: "
+        "YZ'(ZZ')^-1, with all blocks in Z and all answers in Y."
+    )
+    title = f"Fig. 1b by other rows and solvers: n={n}, p={p}"
+    return report.Found(title, rows, note, stated=given.seeds > 1)
+
+
 def watched(
-    shards: Sequence[problems.Array], p: int, *, looks: Sequence[int], messages: int
+    shards: Sequence[problems.Array], p: int, *, looks: Sequence[int], messages: int, attack: Attack | None = None
 ) -> tuple[dict[int, tuple[int, float]], int | None]:
     """A run of SSI: what is told of C_1 after the messages to be looked at, and the one with PCA at 1e-5, if any."""
     C, blocks, told, done = sum(X.T @ X for X in shards), list[problems.Array](), dict[int, tuple[int, float]](), []
@@ -178,7 +219,7 @@ def watched(
         if m <= looks[-1]:
             blocks.append(Z)
         if m in looks:
-            told[m] = attacked(np.hstack(blocks), shards[0])
+            told[m] = (attack or attacked)(np.hstack(blocks), shards[0])
         if done and m >= looks[-1]:
             raise problems.EnoughError
 
@@ -198,11 +239,18 @@ def _watched(
     return watched(shards, p, looks=looks, messages=messages)
 
 
-def attacked(Z: problems.Array, X: problems.Array) -> tuple[int, float]:
+def attacked(Z: problems.Array, X: problems.Array, cutoff: float = CUTOFF) -> tuple[int, float]:
     """The rank of the blocks, and the error of the Phi of least norm with Phi Z = X'XZ, as a guess of X'X."""
-    Phi, _, rank, _ = lstsq(Z.T, (X.T @ (X @ Z)).T, cond=1e-12, lapack_driver="gelsy", check_finite=False)
+    Phi, _, rank, _ = lstsq(Z.T, (X.T @ (X @ Z)).T, cond=cutoff, lapack_driver="gelsy", check_finite=False)
     C = X.T @ X
     return int(rank), float(np.linalg.norm(Phi - C) / np.linalg.norm(C))
+
+
+def printed(Z: problems.Array, X: problems.Array) -> tuple[int, float]:
+    """The rank of ZZ', and the error of the guess by the formula of Proposition 2."""
+    C = X.T @ X
+    Phi = np.linalg.solve(Z @ Z.T, Z @ (C @ Z).T)
+    return int(np.linalg.matrix_rank(Z @ Z.T)), float(np.linalg.norm(Phi - C) / np.linalg.norm(C))
 
 
 def table(given: report.Options) -> report.Found:
@@ -237,7 +285,7 @@ def curves(seen: Audit) -> report.Curves:
 
 
 SEEDS: Final = (1, 5)  # draws
-EXPERIMENTS: Final[report.Experiments] = {"fig1a": fig1a, "fig1b": fig1b, "table": table}
+EXPERIMENTS: Final[report.Experiments] = {"fig1a": fig1a, "fig1b": fig1b, "others": others, "table": table}
 
 if __name__ == "__main__":
     report.command(main)

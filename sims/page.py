@@ -51,6 +51,9 @@ If a verdict is not *same*, the page names the cause:
 | the data | The paper's data are not published or not available. |
 | the paper | The paper's words do not lead to its numbers, or its statement does not hold for its problem. |
 
+**Messages.** We count messages of the server that all clients answer. One message is what the papers call an iteration
+or a communication round.
+
 **Numbers.** Most numbers come from five or ten seeds. The line below a table names its seeds. The spread over the seeds
 is shown in one of three ways:
 

@@ -308,6 +308,18 @@ def test_faps_varies_one_thing_at_a_time(tmp_path, monkeypatch):
     assert [row["kappa"] for row in table(tmp_path / "faps_fig4.csv")] == ["10", "100", "1000"]
 
 
+def test_pictures_of_all_sets_at_hand_are_in_their_table(tmp_path, monkeypatch):
+    small_faps(monkeypatch)
+    monkeypatch.setattr(faps, "IMAGE_MESSAGES", 3)
+    for seed, name in enumerate(faps.IMAGES):
+        pictures = np.abs(problems.synthetic(320, problems.geometric(12, 1.3), seed))
+        np.savez(tmp_path / f"{name}.npz", X=255.0 * pictures / pictures.max())
+    faps.main(["--out", str(tmp_path), "--data-dir", str(tmp_path), "--only", "table3"])
+    rows = table(tmp_path / "faps_table3.csv")
+    assert [row["pictures"].partition(",")[0] for row in rows[:-1:2]] == ["fashion_mnist", "mnist"]
+    assert {row["SSI"] for row in rows} == {"-"}  # not in three messages
+
+
 def test_without_pictures_their_table_is_left_out(tmp_path, capsys):
     faps.main(["--out", str(tmp_path), "--data-dir", str(tmp_path), "--only", "table3"])
     assert "table3 is left out" in capsys.readouterr().err
@@ -349,6 +361,18 @@ def test_leak_counts_messages_by_columns(tmp_path, monkeypatch):
         assert int(row["d / p"]) == int(row["d"]) // 5 <= int(row["C_1 to 1e-5"]) <= int(row["d / p"]) + 2
         assert row["rank after 25"] == row["d"]
         assert row["PCA to 1e-5"] == "> 30"
+
+
+def test_the_attack_of_the_figure_is_told_for_other_rows_and_solvers(tmp_path, monkeypatch):
+    monkeypatch.setattr(leak, "OTHER", (20, 30, 40))
+    monkeypatch.setattr(leak, "SMALL", (30, 400, 5))
+    monkeypatch.setattr(leak, "LATE", 12)
+    leak.main(["--only", "others", "--out", str(tmp_path)])
+    rows = table(tmp_path / "leak_others.csv")
+    assert [row["entries"] for row in rows[::2]] == [*leak.RANDOM, "normal", "normal"]
+    for row in rows:
+        assert (int(row["rank after 12"]), row["d / p"]) == (int(row["d"]), str(int(row["d"]) // 5))
+        assert float(row["error after 12"]) < (1e-8 if row["solver"].startswith("least norm") else 1e-4)
 
 
 def test_the_attack_of_the_figure_is_that_of_an_audit():

@@ -50,3 +50,26 @@ def test_experiments_report_the_numbers_of_the_paper():
     rows = {row[0]: row for row in faps_alike.table1(opts).rows[1:]}
     assert (rows["SSI"][3], rows["FAPS, 20 inner steps"][3]) == ("207", "42")
     assert float(str(rows["SSI"][4]).partition("..")[0]) == pytest.approx(1.94e-6, rel=0.1)  # of Tables 2 and 4
+
+
+def test_the_late_rate_of_faps_is_that_of_the_theory():
+    """But for the tenth by which every penalty grows at the fifth message, which the theory leaves out."""
+    spectrum, k = problems.geometric(20, 1.3), 3
+    seen = faps.course("faps(penalty='paper', inner_steps=60)", faps_alike.posed(spectrum, k), seed=0, messages=60)
+    slower = np.log(seen.kkt[-5] / seen.kkt[-1]) / 4 / np.log(spectrum[k - 1] ** 2 / spectrum[k] ** 2)
+    assert slower == pytest.approx(faps_alike.late(spectrum, k), rel=0.08)
+
+
+def test_fewer_and_more_inner_steps_stand_side_by_side():
+    found = faps_alike.inner(report.Options(("x",), None, (), None, 1, False))
+    header, *rows = found.rows
+    assert [row[0] for row in rows] == [
+        "d=100, k=20, xi=1.01",
+        "d=100, k=20, xi=1.01",
+        *(f"d=100, k=10, xi={x}" for x in ("1.1", "1.0032")),
+    ]
+    assert float(rows[2][-1]) == pytest.approx(0.99, abs=0.01)
+    for row in rows:
+        one = dict(zip(header, row, strict=True))
+        shares = [float(one[f"FAPS, {n} inner steps"]) / float(one["LocalPower"]) for n in faps_alike.INNER]
+        assert [f"{share:.2f}" for share in shares] == [one[f"{n}: FAPS / LocalPower"] for n in faps_alike.INNER]

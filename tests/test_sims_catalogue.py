@@ -410,4 +410,4 @@ def test_programs_are_run_by_name_and_by_room_and_all_of_them(monkeypatch):
     command.main(["--paper", "faps"])
     assert asked[1] == [program for program in asked[0] if program.startswith("faps/")]
     command.main(["--paper", "faps/table2", "leak"])
-    assert asked[2] == ["faps/table2", "leak/fig1a", "leak/fig1b"]
+    assert asked[2] == ["faps/table2", "leak/fig1a", "leak/fig1b", "leak/others"]

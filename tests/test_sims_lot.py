@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -237,3 +238,12 @@ def test_a_program_that_was_stopped_goes_on_from_what_it_has_kept(tmp_path, monk
     assert ran == [0, 1, 2, 3, 4]
     kept = record.read("personal/fig3")
     assert (kept.seeds, kept.algorithms, kept.rows[1]) == ([0, 1, 2, 3, 4], ["ssi"], ["all", "2.00"])
+
+
+def test_a_program_whose_work_another_one_did_is_drawn_only_if_it_is_quick_by_itself(drawing):
+    left = record.read("personal/fig3")
+    record.write(replace(left, item="local_power/fig5", minutes=0.0))  # six minutes by itself
+    record.write(replace(left, item="local_power/fig8", minutes=0.0))  # two
+    assert lot.eligible() == ["local_power/fig8", *drawing]
+    assert lot.alone(record.read("local_power/fig5")) == 6
+    assert lot.alone(replace(left, minutes=9.0)) == 9.0

@@ -38,9 +38,13 @@ def dist_pca(S: Sequence[Array], r1: int, r2: int, k: int) -> tuple[Array, Bases
     return U, [own(C, U, r2) for C in S]
 
 
-def qu_pca(S: Sequence[Array], r1: int, r2: int) -> tuple[Array, Bases]:
-    """DistPCA of weighted components, as Qu et al. 2002: the clients' top r1 + r2, scaled by their deviations."""
-    stack = np.hstack([E * np.sqrt(np.maximum(np.sum(E * (C @ E), axis=0), 0.0)) for C in S for E in [top(C, r1 + r2)]])
+def qu_pca(S: Sequence[Array], r1: int, r2: int, power: float = 0.5) -> tuple[Array, Bases]:
+    """DistPCA of weighted components, as Qu et al. 2002: the clients' top r1 + r2, scaled by their deviations.
+
+    With `power` 1 by their variances.
+    """
+    tops = [top(C, r1 + r2) for C in S]
+    stack = np.hstack([E * np.maximum(np.sum(E * (C @ E), axis=0), 0.0) ** power for C, E in zip(S, tops, strict=True)])
     U = np.linalg.svd(stack, full_matrices=False)[0][:, :r1]
     return U, [own(C, U, r2) for C in S]
 

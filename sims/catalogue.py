@@ -131,8 +131,8 @@ _FAPS: Final = (
     Item("faps", "Fig. 1b", "the same by columns", "leak/fig1b", "d=1000..5000, n=10000, p=100", 33, seeds=3),
     Item("faps", "Fig. 2", "d, n, k and xi varied", "faps_alike/table2", "d up to 5000, k up to 40", 5, seeds=5),
     Item("faps", "Table 2", "errors of Fig. 2", "faps_alike/table2", "d up to 5000, k up to 40", 5, seeds=5),
-    Item("faps", "Fig. 3", "four sets of pictures", "faps/table3", "60000 x 784, 16 clients, k=5", 12, seeds=5),
-    Item("faps", "Table 3", "errors of Fig. 3", "faps/table3", "60000 x 784, 16 clients, k=5", 12, seeds=5),
+    Item("faps", "Fig. 3", "four sets of pictures", "faps/table3", "60000 x 784, 16 clients, k=5", 4, seeds=5),
+    Item("faps", "Table 3", "errors of Fig. 3", "faps/table3", "60000 x 784, 16 clients, k=5", 4, seeds=5),
     Item("faps", "Fig. 4", "arithmetic spectra", "faps_alike/fig4", "d=1000, k=10", 1, seeds=5),
     Item("faps", "Table 4", "uneven clients", "faps_alike/table4", "d=1000, k=10", 2),
     Item(

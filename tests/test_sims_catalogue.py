@@ -369,7 +369,7 @@ def test_the_page_says_of_each_item_what_there_is(results, monkeypatch):
 
 def test_the_page_says_why_an_item_has_not_been_run_at_the_papers_size(results, monkeypatch):
     item = next(item for item in ITEMS if item.program == "faps/table3")
-    words = "At the paper's size it would take about 12 minutes of one core."
+    words = "At the paper's size it would take about 4 minutes of one core."
     assert page.why(item).startswith(words)
     monkeypatch.setitem(JUDGED, item.program, Judgement("same", "As there."))
     made = record.made(

@@ -78,6 +78,7 @@ def test_table_2_comes_near_the_papers_figures_but_for_distpca() -> None:
         assert e["PerPCA"] < e["indivPCA"] - 0.08 < e["CPCA"]
         assert abs(e["ExactPerPCA"] - e["PerPCA"]) <= 0.02
         assert max(e["distPCA k=r1"], e["distPCA k=r1+r2"]) <= 1.01 * e["PerPCA"]  # 1.91 and 1.88 in the paper
+        assert e["distPCA, by variances"] > e["distPCA, weighted"] + 0.2
         assert abs(e["truth"] - 1.5) <= 4.0 * 0.15 * np.sqrt(2.0 * 10.0 / 5000.0)  # noise in 10 directions, 5000 rows
 
 

@@ -63,10 +63,7 @@ def table2_errors(seed: int) -> dict[str, tuple[float, float]]:
 
 def table2(opts: report.Options) -> report.Found:
     """Test error of every method."""
-    found = []
-    for seed in opts.each():
-        report.progress(f"table2, seed {seed}")
-        found.append(table2_errors(seed))
+    found = [opts.once(f"table2, seed {seed}", partial(table2_errors, seed)) for seed in opts.each()]
     rows: list[list[object]] = [["method", "sparse", "rich", "sparse, paper", "rich, paper"]]
     for name, known in TABLE2_PAPER.items():
         errors = np.array([f[name] for f in found])
@@ -217,8 +214,8 @@ def fig9(opts: report.Options) -> report.Found:
     """Ten groups of clients, found from their own components."""
     rows: list[list[object]] = [["method", "1 round", "5 rounds", "30 rounds"]]
     for label, algorithm in CLUSTERED.items():
-        report.progress(f"fig9, {label}")
-        found = [agreement(algorithm, seed) for seed in opts.each()]
+        run = partial(agreement, algorithm)
+        found = [opts.once(f"fig9, {label}, seed {seed}", partial(run, seed)) for seed in opts.each()]
         cells = [f"{np.mean([f[t] for f in found]):.2f} (least {min(f[t] for f in found):.2f})" for t in (1, 5, 30)]
         rows.append([label, *cells])
     return report.Found(

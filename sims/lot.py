@@ -151,7 +151,7 @@ def _summed(lot: Lot) -> str:
     """How many of all numbers are within, and why those that are not are seldom alone."""
     stated = sum(again.numbers - again.unstated for again in lot.runs)
     off = sum(len(again.off) for again in lot.runs)
-    alone = " Rows of one data set share their starts, so one unlucky start moves many numbers at once." if off else ""
+    alone = " Rows of one data set share draws and starts, so one rare draw moves many numbers at once." if off else ""
     return f"{stated - off} of {stated} numbers are within.{alone}"
 
 

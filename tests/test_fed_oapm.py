@@ -156,3 +156,11 @@ def test_with_more_columns_the_error_of_one_product_remains(eta):
             )  # fmt: skip
             found.append(sine(V, result.components_))
     assert np.median(sines[0]) < 0.2e-3 / values[1] < np.median(sines[2]) < 2e-3 / values[1]
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_a_share_of_the_variance_is_found_where_the_block_has_no_column_beside_the_components(d):
+    X = np.random.default_rng(0).standard_normal((60, d)) * np.arange(d, 0, -1)
+    result = simulate("fed_oapm", [X[:30], X[30:]], n_components=0.99)
+    assert result.explained_variance_ratio_.sum() >= 0.99
+    assert result.n_components_ == d

@@ -307,6 +307,17 @@ def test_where_rows_vary_alone_along_a_component_t2_has_no_limit_and_everything_
     assert picture.stat().st_size
 
 
+def test_where_components_leave_out_rounding_errors_alone_spe_has_no_limit():
+    """In single precision, rounding errors are so small beside what rows leave out that no bin holds the ratio."""
+    for n in range(3, 12):
+        X = np.random.default_rng(n).standard_normal((n, 2)).astype(np.float32)
+        limits = Monitor(simulate("krylov", [X[:1], X[1:]], n_components=2, scale="std", monitor=True)).limits()
+        assert not np.isnan([limits.t2, limits.spe]).any()
+        assert ("SPE has no limit" in limits.words) == np.isinf(limits.spe)
+        assert "inf" not in str(limits)
+        json.dumps(limits.as_json(), allow_nan=False)
+
+
 def test_limits_from_theory_with_few_rows_are_called_a_guess_and_name_monitor():
     few, many = (Monitor(simulate("krylov", [rows_with_structure(n, 20)], n_components=3)) for n in (99, 101))
     assert "a guess" in few.limits().words

@@ -187,3 +187,33 @@ def test_noise_counts_as_residual(name):
             assert result.sine_estimate_ is None
             assert "eigenvalues 3 and 4 differ by" in result.status.words
             assert "of the first, and the noise is" in result.status.words
+
+
+def rows_of_a_multiple_eigenvalue(seed):
+    """Rows with several eigenvalues of 4 and one a little smaller, how many components are wanted, and a tolerance."""
+    rng = np.random.default_rng([seed, 5392])
+    k = int(rng.integers(1, 4))
+    times, near = int(rng.integers(k + 1, k + 6)), float(rng.choice([0.99, 0.95, 0.9, 0.7]))
+    tol = float(rng.choice([1e-2, 1e-4, 1e-6]))
+    deviations = np.sqrt(np.r_[np.full(times, 4.0), 4.0 * near, np.linspace(1.0, 0.5, 14 - times)])
+    Z = rng.standard_normal((40, 40))
+    U = np.linalg.qr((Z - Z.mean(axis=0))[:, :30])[0][:, :15]
+    return U * deviations @ np.linalg.qr(rng.standard_normal((15, 15)))[0].T, k, tol
+
+
+@every(
+    ("name", "seed"),
+    [
+        ("ssi", 17),
+        ("ssi", 28),
+        ("local_power", 27),
+        ("krylov(oversample=1)", 17),
+        *(("faps", i) for i in (8, 14, 15, 19)),
+    ],
+)
+def test_an_eigenvalue_that_is_there_more_often_than_columns_show_is_no_gap(name, seed):
+    """A further column may find the next smaller eigenvalue first, or there may be no column left for the same one."""
+    X, k, tol = rows_of_a_multiple_eigenvalue(seed)
+    result = simulate(name, evenly(X, 3), n_components=k, tol=tol, seed=seed)
+    V = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][:k]
+    assert result.sine_estimate_ is None or sine(V, result.components_) <= 2.0 * result.sine_estimate_

@@ -143,7 +143,9 @@ class FedOAPM(Iterative[FedOAPMState]):
     def start(self, model: Model) -> FedOAPMState:
         k = model.n_components
         if not isinstance(k, int):
-            k = model.columns.shape[1] - 1
+            k = model.columns.shape[1]
+            if k < model.d:  # The last column serves only to estimate the gap in the spectrum.
+                k -= 1
         U, product, traces = model.columns, model.product, None
         if model.may_miss_directions and k < U.shape[1]:
             traces = RandomTraces.begin(U, k)

@@ -74,7 +74,8 @@ _PER_COLUMN_BY_THEORY: Final = 5  # With fewer rows per column than this, limits
 class Limits:
     """The limits of T2 and SPE that a share `level` of the rows does not exceed. `words` describes their source.
 
-    T2 has no limit, and `t2` is infinity, if too many rows vary along a direction in which no other row varies.
+    A limit is infinite if there is none: for T2, if too many rows vary along a direction in which no other row varies,
+    and for SPE, if the components leave out nothing but rounding errors.
     """
 
     level: float
@@ -82,20 +83,17 @@ class Limits:
     spe: float
     words: str
 
-    @property
-    def has_t2(self) -> bool:
-        """Whether T2 has a limit."""
-        return math.isfinite(self.t2)
-
     def __str__(self) -> str:
-        spe, source = f"SPE up to {self.spe:.4g}", f"from {self.words}"
-        if not self.has_t2:
-            return f"{self.level:.6g} of the rows have {spe}, and T2 has no limit, {source}"
-        return f"{self.level:.6g} of the rows have T2 up to {self.t2:.4g} and {spe}, {source}"
+        limits = {"T2": self.t2, "SPE": self.spe}
+        known = " and ".join(f"{name} up to {limit:.4g}" for name, limit in limits.items() if math.isfinite(limit))
+        said = [f"{self.level:.6g} of the rows have {known}"] if known else []
+        said += [f"{name} has no limit" for name, limit in limits.items() if not math.isfinite(limit)]
+        return f"{', and '.join(said)}, from {self.words}"
 
     def as_json(self) -> dict[str, Any]:
-        """Return the limits as plain values. The limit of T2 is None if there is none, because JSON has no infinity."""
-        return {**asdict(self), "t2": self.t2 if self.has_t2 else None}
+        """Return the limits as plain values. A limit is None if there is none, because JSON has no infinity."""
+        plain = asdict(self)
+        return {name: None if plain[name] in (math.inf, -math.inf) else plain[name] for name in plain}
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,7 +266,10 @@ class Monitor:
                 "; T2 has no limit, because too many rows vary along a direction in which no other row varies. Use "
                 "fewer components"
             )
-        return Limits(float(share), t2 * self._k, max(spe * self._residual_variance, self._lowest_spe_limit), words)
+        rest = self._residual_variance
+        if not math.isfinite(spe):
+            words += "; SPE has no limit, because the components leave out nothing but rounding errors"
+        return Limits(float(share), t2 * self._k, max(spe * rest if rest else 0.0, self._lowest_spe_limit), words)
 
     def anomalies(self, sites: Any, limits: Limits, *, top: int = 3) -> list[Anomaly]:
         """Return the rows beyond a limit, with an entry for each statistic, and the columns that contribute most.

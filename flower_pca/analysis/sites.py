@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -109,7 +110,7 @@ def most_unusual_rows(result: PCAResult, shards: Sequence[Any], *, most: int = 1
         site, row = place
         t2 = float(scored[site].t2[row])
         spe = float(scored[site].spe[row])
-        return t2 / limits.t2 if limits.has_t2 else 0.0, spe / limits.spe if limits.spe > 0.0 else 0.0
+        return _share_of_limit(t2, limits.t2), _share_of_limit(spe, limits.spe)
 
     rows = []
     for site, row in sorted(beyond, key=lambda place: -max(times(place)))[:most]:
@@ -117,3 +118,10 @@ def most_unusual_rows(result: PCAResult, shards: Sequence[Any], *, most: int = 1
         of_t2, of_spe = times((site, row))
         rows.append(UnusualRow(site, row, of_t2, of_spe, monitor.because(X, "T2" if of_t2 > of_spe else "SPE")))
     return UnusualRows(len(beyond), sum(len(of.t2) for of in scored.values()), limits, rows)
+
+
+def _share_of_limit(value: float, limit: float) -> float:
+    """Return the value as a multiple of its limit, or 0 if there is no limit."""
+    if 0.0 < limit < math.inf:
+        return value / limit
+    return 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -454,11 +455,11 @@ def _print_anomalies(
     are = "is" if beyond == 1 else "are"
     counted = labels.count(rows, "row")
     sys.stdout.write(f"{beyond:,} of {counted} ({beyond / rows:.2%}) {are} beyond a limit; ")
-    share, t2 = f"{1.0 - limits.level:.3g} exceed the limit of", "no limit"
-    ordinary = f"{share} SPE"
-    if limits.has_t2:
-        ordinary, t2 = f"{share} T2, and as many exceed the limit of SPE", f"{limits.t2:.4g}"
-    sys.stdout.write(f"of ordinary rows, {ordinary}.\n")
-    sys.stdout.write(f"Limits: T2 {t2}, SPE {limits.spe:.4g}, from {limits.words}.\n")
+    values = {"T2": limits.t2, "SPE": limits.spe}
+    exceeded = [f"exceed the limit of {name}" for name in values if math.isfinite(values[name])]
+    ordinary = ", and as many ".join(exceeded) or "exceed a limit"
+    sys.stdout.write(f"of ordinary rows, {1.0 - limits.level:.3g} {ordinary}.\n")
+    told = [f"{name} {limit:.4g}" if math.isfinite(limit) else f"{name} none" for name, limit in values.items()]
+    sys.stdout.write(f"Limits: {', '.join(told)}, from {limits.words}.\n")
     if hint:
         sys.stdout.write(f"{hint} The limits allow for this.\n")

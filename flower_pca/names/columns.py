@@ -440,6 +440,12 @@ def unusable_columns_error(who: object, words: Mapping[str, str], *, file: bool 
             remedy = remedy.replace("these cells", cells, 1)
     elif all(word.endswith(_AMONG) for word in words.values()):
         remedy = "Correct these cells, or empty them if they stand for a missing value. " + remedy
+    shown = [without_cell(word) for word in words.values()]
+    lines = {found[1] for word in shown if (found := re.search(r"\(line ([\d,]+)\)", word))}
+    if len(words) > 1 and len(lines) == 1 and all(word.endswith(_AMONG) for word in words.values()):
+        remedy = f"Remove line {next(iter(lines))} if it holds names or units. {remedy}"
+    if any(word.startswith("a number with a unit ") for word in shown):
+        remedy = f"Remove the units, so that the cells hold numbers only. {remedy}"
     if any(re.search(r"'[-+]?\d*,\d+'", word) for word in words.values()):
         remedy = f"Read decimal commas {reader_argument('decimal', ',')}. {remedy}"
     if between:

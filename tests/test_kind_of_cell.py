@@ -2,9 +2,12 @@
 
 import datetime
 
+import numpy as np
 import pytest
 
+from flower_pca import DataError
 from flower_pca.base.shown import kind_of_cell
+from flower_pca.data import sources
 
 KINDS = {
     "Müller": "a text of 6 letters",
@@ -31,3 +34,22 @@ KINDS = {
 @pytest.mark.parametrize(("cell", "kind"), KINDS.items())
 def test_a_cell_is_described_by_its_kind(cell, kind):
     assert kind_of_cell(cell) == kind
+
+
+def lines_of_numbers():
+    rows = np.random.default_rng(0).normal(80.0, 12.0, (40, 3)).round(1)
+    return [",".join(map(str, row)) for row in rows.tolist()]
+
+
+def test_a_second_line_of_names_is_to_be_removed(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join(["age,weight,glucose", "years,kg,mg/dl", *lines_of_numbers()]))
+    with pytest.raises(DataError, match=r"Remove line 2 if it holds names or units\. Correct these cells"):
+        sources.table(str(path)).whole()
+
+
+def test_units_are_to_be_removed_from_cells(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join(["age,weight,glucose,size", *(f"{line},180 cm" for line in lines_of_numbers())]))
+    with pytest.raises(DataError, match=r"a number with a unit in column size \(line 2\)\. Remove the units, so that"):
+        sources.table(str(path)).whole()

@@ -95,6 +95,12 @@ class Bed(Stored):
         variants, other = self._variants[columns], self._other[columns]
         return Bed(self._file, self._people, variants, other, self.dtype, self._rows)
 
+    def count_other_allele(self, columns: Array) -> Bed:
+        """Return the genotypes with the copies of the other allele in these columns."""
+        other = self._other.copy()
+        other[columns] = ~other[columns]
+        return Bed(self._file, self._people, self._variants, other, self.dtype, self._rows)
+
     def select_rows(self, rows: Array) -> Bed:
         """Return the rows with these increasing indices."""
         return Bed(self._file, self._people, self._variants, self._other, self.dtype, self._rows[rows])

@@ -243,6 +243,7 @@ def _rows_without_words(args: argparse.Namespace) -> tuple[list[Any], list[str]]
 def _read_files(args: argparse.Namespace) -> _ReadSites:
     from flower_pca.data import partition, sources
     from flower_pca.data.reading import file_stem, names_matching, require_matches
+    from flower_pca.names.table import with_variants_of_all_sites
 
     common.require_options_of_rows(args)
     _, files = sources.files_of(args.data, "*", args.without)
@@ -271,6 +272,7 @@ def _read_files(args: argparse.Namespace) -> _ReadSites:
     tables = {file: table for file, table in tables.items() if table.names or not unfit}
     if not tables:
         return read
+    tables = dict(zip(tables, with_variants_of_all_sites([*tables.values()]), strict=True))
     usual = [*tables][sources.position_of_usual_table([*tables.values()])]
     for file, table in tables.items():
         try:

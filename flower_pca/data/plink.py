@@ -63,7 +63,13 @@ def bed(
         names, other = _read_variants(file.with_suffix(".bim"))
         _require_size(file, head, len(ids), len(names))
         taken = None if people is None else _positions_of_people(file, ids, people)
-        chosen = _positions_of_variants(file, names, variants) if variants is not None else np.arange(len(names))
+        chosen = np.arange(len(names))
+        if variants is not None:
+            wanted = _listed_variants(variants)
+            for j, (name, turned) in names_of_variants.names_in_list(names, wanted).items():
+                names[j] = name
+                other[j] ^= turned
+            chosen = _positions_of_variants(file, names, wanted, variants)
         if not ambiguous:
             chosen = chosen[~names_of_variants.is_each_ambiguous(names[j] for j in chosen)]
             if not len(chosen):
@@ -217,21 +223,25 @@ def _first_duplicate(names: Sequence[str]) -> tuple[int, int] | None:
     return next((before, line) for line, name in enumerate(names, 1) if (before := first.setdefault(name, line)) < line)
 
 
-def _positions_of_variants(file: Path, names: list[str], listed: str) -> Array:
-    """Return the positions of the listed variants among the variants of the file."""
+def _listed_variants(listed: str) -> list[str]:
+    """Return the names of the variants in a list."""
     with reading_file(listed, "a list of variants") as panel:
         if panel.suffix.lower() == ".bim" and panel.exists():
             wanted, _ = _read_variants(panel)
         else:
             lines = filter(str.strip, panel.read_text("utf-8").splitlines())
             wanted = [names_of_variants.canonical_name(line.split()[0]) for line in lines]
+    if not wanted:
+        raise DataError(f"{panel} lists no variants. Write one name, such as 1:12345:A:G, in each line.")
+    return list(dict.fromkeys(wanted))
+
+
+def _positions_of_variants(file: Path, names: list[str], wanted: list[str], panel: str) -> Array:
+    """Return the positions of the wanted variants, which the list `panel` names, among the variants of the file."""
     place_of = {name: j for j, name in enumerate(names)}
-    wanted = list(dict.fromkeys(wanted))
     if absent := [name for name in wanted if name not in place_of]:
         raise DataError(
             f"{file} lacks {len(absent):,} of the {len(wanted):,} variants that {panel} lists, for example "
             f"{absent[0]}. Remove them from the list, at all sites."
         )
-    if not wanted:
-        raise DataError(f"{panel} lists no variants. Write one name, such as 1:12345:A:G, in each line.")
     return np.array([place_of[name] for name in wanted], dtype=np.int64)

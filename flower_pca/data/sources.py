@@ -49,9 +49,9 @@ from flower_pca.data.sets import arithmetic, geometric, hugging_face, sklearn, s
 from flower_pca.data.spreadsheets import excel
 from flower_pca.data.stores import h5, h5ad, zarr
 from flower_pca.data.surveys import sas, spss, stata
-from flower_pca.names.columns import Heading, enumeration, position_of_majority, unusable_columns_error
+from flower_pca.names.columns import Heading, enumeration, position_of_majority, unusable_columns_error, without_cell
 from flower_pca.names.levels import source_of
-from flower_pca.names.table import Table
+from flower_pca.names.table import Table, with_variants_of_all_sites
 
 _TEXT: Final = (".csv", ".tsv", ".tab", ".txt")
 ENDINGS: Final[dict[str, Callable[..., Table]]] = {
@@ -177,6 +177,7 @@ def folder(
     place, files = files_of(path, pattern, tuple_of_names("without", without))
     _require_files(place, files, options)
     tables = _read_tables(files, options, tuple_of_names("drop", drop))
+    tables = with_variants_of_all_sites(tables)
     usual = position_of_usual_table(tables)
     first = tables[usual]
     # If the files order their columns differently, all tables take the sorted order.
@@ -555,7 +556,8 @@ def _read_tables(
         if table.words and people:
             first = next(iter(table.words))
             raise DataError(
-                f"The columns of {file} must hold numbers, but there is {enumeration(table.words.values())}. If "
+                f"The columns of {file} must hold numbers, but there is "
+                f"{enumeration(map(without_cell, table.words.values()))}. If "
                 f"column {first} identifies people, use {option('ids', first)}. Otherwise, "
                 f"{advice_to_read_apart(list(table.words))}.",
                 place=str(file),

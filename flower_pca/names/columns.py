@@ -35,7 +35,7 @@ from flower_pca.base.labels import (
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import Sentence, advice_to_read_apart, option, reader_argument
 from flower_pca.base.shown import kind_of_cell, shown
-from flower_pca.names import ids
+from flower_pca.names import ids, variants
 from flower_pca.names.identifiers import is_called_identifier
 
 COLUMNS: Final = "columns"  # the key for the names of columns in a message
@@ -250,6 +250,11 @@ class Heading:
             return "Give all clients the same columns."
         if set(self.names) > set(others.names):
             return f"Name the columns of the run ({_LISTED}), or give all files the same columns."
+        if any(map(variants.lacks_allele, {*self.names} ^ {*others.names})):
+            return (
+                "A .bim file writes 0 for an allele that nobody at the site has. Give all sites the same list of "
+                "variants: bed(path=..., variants=...)."
+            )
         if set(self.names).isdisjoint(others.names) and len(self.names) > 1:
             return (
                 "If each column is a sample, transpose the files, because a row must be a sample. Otherwise, give all "
@@ -435,6 +440,12 @@ def unusable_columns_error(who: object, words: Mapping[str, str], *, file: bool 
             remedy = remedy.replace("these cells", cells, 1)
     elif all(word.endswith(_AMONG) for word in words.values()):
         remedy = "Correct these cells, or empty them if they stand for a missing value. " + remedy
+    shown = [without_cell(word) for word in words.values()]
+    lines = {found[1] for word in shown if (found := re.search(r"\(line ([\d,]+)\)", word))}
+    if len(words) > 1 and len(lines) == 1 and all(word.endswith(_AMONG) for word in words.values()):
+        remedy = f"Remove line {next(iter(lines))} if it holds names or units. {remedy}"
+    if any(word.startswith("a number with a unit ") for word in shown):
+        remedy = f"Remove the units, so that the cells hold numbers only. {remedy}"
     if any(re.search(r"'[-+]?\d*,\d+'", word) for word in words.values()):
         remedy = f"Read decimal commas {reader_argument('decimal', ',')}. {remedy}"
     if between:
@@ -461,7 +472,7 @@ def _grouped(words: Mapping[str, str], coded: Mapping[str, str]) -> list[str]:
     for name, described in words.items():
         word = coded.get(name)
         if word is None or number[word] <= _ALIKE:
-            shown.append(_without_cell(described))
+            shown.append(without_cell(described))
         elif word not in said:
             said.add(word)
             # A word that occurs in many columns is a code.
@@ -469,7 +480,7 @@ def _grouped(words: Mapping[str, str], coded: Mapping[str, str]) -> list[str]:
     return shown
 
 
-def _without_cell(described: str) -> str:
+def without_cell(described: str) -> str:
     """Return the description of a bad column with the kind of its cell in place of the content."""
     found = _QUOTED.fullmatch(described)
     return described if found is None else _shown_cell(ast.literal_eval(found["cell"])) + found["rest"]

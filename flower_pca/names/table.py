@@ -20,7 +20,7 @@ from flower_pca.blocks import adapters
 from flower_pca.blocks.adapters import JoinedRows
 from flower_pca.blocks.compressed import with_sparse_columns
 from flower_pca.blocks.source import is_sparse
-from flower_pca.names import annotated, frames, ids
+from flower_pca.names import annotated, frames, ids, variants
 from flower_pca.names.columns import ColumnNames, Heading, enumeration, has_unusable_name, unusable_columns_error
 from flower_pca.names.origin import Origin
 
@@ -440,6 +440,34 @@ def cells(
         return table
     marks = np.asarray(adata.var[annotated.MARKS]) if annotated.MARKS in adata.var.columns else None
     return table.pick(annotated.highly_variable_genes(table.names or (), marks, f"The AnnData object of {who}"))
+
+
+def with_variants_of_all_sites(tables: Sequence[Table]) -> list[Table]:
+    """Return the tables with complete names of the variants of which a site knows only one allele.
+
+    The entries of a column count the first allele of its new name. See `variants.complete_names`.
+    """
+    if not all(table.names for table in tables) or len({table.names for table in tables}) == 1:
+        return list(tables)
+    found = variants.complete_names([table.names or () for table in tables])
+    return [_with_names_of_variants(table, some) if some else table for table, some in zip(tables, found, strict=True)]
+
+
+def _with_names_of_variants(table: Table, found: Mapping[int, tuple[str, bool]]) -> Table:
+    """Return the table with these names at these positions, and with counts of the other allele where they differ."""
+    names = [*(table.names or ())]
+    for j, (name, _) in found.items():
+        names[j] = name
+    turned = np.array([j for j, (_, other) in found.items() if other], dtype=int)
+    values = table.values
+    if hasattr(values, "count_other_allele"):
+        values = values.count_other_allele(turned)
+    elif isinstance(values, np.ndarray):
+        values = values.copy()
+        values[:, turned] = 2 - values[:, turned]
+    else:
+        return table
+    return replace(table, values=values, names=tuple(names))
 
 
 def _as_slice(rows: Any) -> Any:

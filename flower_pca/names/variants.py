@@ -2,6 +2,9 @@
 
 The alleles are in alphabetical order, and an entry is the number of copies of the first allele. So names and entries
 mean the same at all sites.
+
+A .bim file writes 0 for an allele that nobody at the site has. Such a name is completed if another site or a list names
+both alleles.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from flower_pca.base.linalg import Array
 
 _FORM: Final = re.compile(r"(?P<chromosome>[^:\s]+):(?P<position>\d+):(?P<first>[^:\s]+):(?P<second>[^:\s]+)")
 _AMBIGUOUS: Final = (("A", "T"), ("C", "G"))
+_ABSENT: Final = ("0", ".")  # These stand for an allele that nobody at a site has.
 _LONG: Final = 60  # A longer allele is shortened to its first letters and a digest.
 
 
@@ -31,6 +35,100 @@ def canonical_name(name: str) -> str:
     """Return the name of a variant in the form that tables use. Names of other columns are returned unchanged."""
     found = _FORM.fullmatch(name)
     return name if found is None else name_of_variant(*found.groups())[0]
+
+
+def lacks_allele(name: str) -> bool:
+    """Return whether a name is the name of a variant of which only one allele is known, or none."""
+    if ":0:" not in name and ":.:" not in name:
+        return False
+    found = _FORM.fullmatch(name)
+    return found is not None and found["first"] in _ABSENT
+
+
+def names_in_list(names: Sequence[str], listed: Iterable[str]) -> dict[int, tuple[str, bool]]:
+    """Return the listed names of variants of which the list or the file knows only one allele.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The names of the variants of a site.
+    listed : iterable of str
+        The names to use.
+
+    Returns
+    -------
+    dict of int to (str, bool)
+        The listed name of the variant at each of these positions, and whether its entries must count the other allele.
+    """
+    own, wanted = {*names}, [*listed]
+    among = {*wanted}
+    # If only one side has incomplete names, they are compared with all names of the other side at the same position.
+    incomplete = {_place_of(name) for name in (*names, *wanted) if lacks_allele(name)}
+    if not incomplete:
+        return {}
+    at_place: dict[str, list[str]] = {}
+    for name in wanted:
+        if (place := _place_of(name)) in incomplete and name not in own:
+            at_place.setdefault(place, []).append(name)
+    found: dict[int, tuple[str, bool]] = {}
+    for j, name in enumerate(names):
+        if name in among or (place := _place_of(name)) not in at_place:
+            continue
+        fits = [
+            (other, turned) for other in at_place[place] if (turned := _counts_other_allele(name, other)) is not None
+        ]
+        # Two fitting names are two variants at the same position, and nothing shows which of them is meant.
+        if len(fits) == 1:
+            found[j] = fits[0]
+    taken = [name for name, _ in found.values()]
+    return {j: pair for j, pair in found.items() if taken.count(pair[0]) == 1}
+
+
+def complete_names(sites: Sequence[Sequence[str]]) -> list[dict[int, tuple[str, bool]]]:
+    """Return for each site the complete names of variants of which it knows only one allele: see `names_in_list`.
+
+    A name is completed if exactly one name with two alleles fits, or if two sites know one allele each.
+    """
+    incomplete = {_place_of(name) for names in sites for name in names if lacks_allele(name)}
+    if not incomplete:
+        return [{} for _ in sites]
+    known: dict[str, set[str]] = {place: set() for place in incomplete}
+    whole: dict[str, set[str]] = {place: set() for place in incomplete}
+    for names in sites:
+        for name in names:
+            if (place := _place_of(name)) in incomplete:
+                known[place].update({*name.split(":")[2:]} - {*_ABSENT})
+                if not lacks_allele(name):
+                    whole[place].add(name)
+    pairs = {
+        f"{place}:{':'.join(sorted(alleles))}"
+        for place, alleles in known.items()
+        if len(alleles) == 2 and not whole[place]
+    }
+    listed = sorted(pairs.union(*whole.values()))
+    return [names_in_list(names, listed) for names in sites]
+
+
+def _place_of(name: str) -> str:
+    """Return chromosome:position of the name of a variant."""
+    return ":".join(name.split(":", 2)[:2])
+
+
+def _counts_other_allele(name: str, other: str) -> bool | None:
+    """Return whether the second name counts the other allele than the first name, or None if they do not fit.
+
+    At least one of the names lacks an allele, which comes first in the name.
+    """
+    (first, second), (as_first, as_second) = name.split(":")[2:4], other.split(":")[2:4]
+    if first in _ABSENT:
+        if second in _ABSENT or second == as_second:
+            return False
+        return True if second == as_first or as_first in _ABSENT else None
+    if as_first not in _ABSENT:
+        return None
+    if as_second in _ABSENT or as_second == second:
+        return False
+    return True if as_second == first else None
 
 
 def _plain_chromosome(chromosome: str) -> str:

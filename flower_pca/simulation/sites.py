@@ -23,7 +23,7 @@ from flower_pca.hints.repeats import without_repeated_hints
 from flower_pca.hints.sizes import dominating_column, hints_of_largest
 from flower_pca.names.columns import Heading, position_of_majority
 from flower_pca.names.levels import Coding, source_of
-from flower_pca.names.table import Table
+from flower_pca.names.table import Table, with_variants_of_all_sites
 from flower_pca.results.pca import PCAResult
 from flower_pca.rows.frame import Frame, merge_moments
 from flower_pca.rows.local import LocalData
@@ -33,14 +33,14 @@ from flower_pca.stages.site_share import hints_of_sites
 def sites_of(shards: Any) -> list[Table]:
     """Return the shards as tables. The keys of a mapping become the names of the sites."""
     if isinstance(shards, Mapping) and shards:
-        return [Table.of(X, who=str(site), site=str(site)) for site, X in shards.items()]
+        return with_variants_of_all_sites([Table.of(X, who=str(site), site=str(site)) for site, X in shards.items()])
     several = isinstance(shards, list | tuple) or (isinstance(shards, np.ndarray) and shards.ndim == 3)
     if not several or len(shards) == 0:
         got = "is empty" if several else f"is {shown(shards)}"
         raise DataError(
             f"shards {got}. Give a list with one array for each client, such as [X] for one client.", setting="shards"
         )
-    return [Table.of(X, who=f"client {i}") for i, X in enumerate(shards)]
+    return with_variants_of_all_sites([Table.of(X, who=f"client {i}") for i, X in enumerate(shards)])
 
 
 def common_column_order(sites: Sequence[Table]) -> tuple[str, ...] | None:

@@ -319,3 +319,75 @@ def test_a_check_of_genotypes_has_no_false_hints(tmp_path, capsys):
     plink_sites(tmp_path / "sites", gaps=0.02)
     assert cli.main(["check", str(tmp_path / "sites"), "--missing", "mean", "--json"]) == 0
     json.loads(capsys.readouterr().out)
+
+
+def three_biobanks_with_a_fixed_variant(tmp_path, *, present="A", absent="0"):
+    """Write three sites. In two of them, everybody has two copies of one allele of variant 2."""
+    counts, _ = populations(people=30, variants=12)
+    sites = [counts[:10].copy(), counts[10:20].copy(), counts[20:].copy()]
+    for X in sites[:2]:
+        X[:, 2] = 2.0 if present == "A" else 0.0
+    expected = [X.copy() for X in sites]
+    folder = tmp_path / "sites"
+    folder.mkdir()
+    for i, X in enumerate(sites):
+        alleles = [("A", "G")] * 12
+        if i == 0:  # plink 1.9 writes the absent allele first.
+            alleles[2] = (absent, present)
+            X[:, 2] = 0.0
+        if i == 1:
+            alleles[2] = (present, absent)
+            X[:, 2] = 2.0
+        write_bed(folder / f"s{i}.bed", X, alleles=alleles, first=100 * i)
+    return folder, np.concatenate(expected)
+
+
+@pytest.mark.parametrize("present", ["A", "G"])
+@pytest.mark.parametrize("absent", ["0", "."])
+def test_a_variant_of_which_a_site_knows_one_allele_matches_the_other_sites(tmp_path, present, absent):
+    folder, expected = three_biobanks_with_a_fixed_variant(tmp_path, present=present, absent=absent)
+    whole = sources.table(str(folder))
+    assert whole.names[2] == "1:1002:A:G"
+    np.testing.assert_array_equal(np.asarray(whole.values), expected)
+    shards = [sources.table(str(folder / f"s{i}.bed")) for i in range(3)]
+    found = simulate("covariance", shards, n_components=2)
+    np.testing.assert_allclose(found.mean_, expected.mean(axis=0), atol=1e-12)
+    assert list(found.feature_names_in_) == sorted(whole.names)
+
+
+@pytest.mark.parametrize("present", ["A", "G"])
+@pytest.mark.parametrize("by", ["s0.bim", "s2.bim"])
+def test_a_list_names_variants_of_which_a_site_knows_one_allele(tmp_path, present, by):
+    folder, expected = three_biobanks_with_a_fixed_variant(tmp_path, present=present)
+    panel = folder / by
+    tables = [sources.table(f"bed(path={str(folder / f's{i}.bed')!r}, variants={str(panel)!r})") for i in range(3)]
+    assert len({table.names for table in tables}) == 1
+    rows = np.concatenate([np.asarray(table.values) for table in tables])
+    if by == "s0.bim" and present == "A":  # The first allele of the name 1:1002:0:A is G.
+        expected[:, 2] = 2.0 - expected[:, 2]
+    np.testing.assert_array_equal(rows, expected)
+
+
+def test_two_sites_that_know_one_allele_each_have_one_variant(tmp_path):
+    counts = np.zeros((4, 2))
+    counts[:, 1] = [0, 1, 2, 1]
+    for name, allele in (("a", "A"), ("b", "G")):
+        write_bed(tmp_path / f"{name}.bed", counts, alleles=[("0", allele), ("C", "T")])
+    whole = sources.table(str(tmp_path))
+    assert whole.names == ("1:1000:A:G", "1:1001:C:T")
+    assert np.asarray(whole.values)[:, 0].tolist() == [2.0] * 4 + [0.0] * 4
+
+
+def test_a_variant_that_fits_two_names_is_not_guessed(tmp_path):
+    counts, _ = populations(people=8, variants=3)
+    still = counts.copy()
+    still[:, 0] = 0.0
+    lines = {"a": [("A", "G"), ("C", "T"), ("A", "T")], "b": [("0", "A"), ("C", "T"), ("A", "T")]}
+    write_bed(tmp_path / "a.bed", counts, alleles=lines["a"])
+    write_bed(tmp_path / "b.bed", still, alleles=lines["b"])
+    text = (tmp_path / "a.bim").read_text().replace("1\trs2\t0\t1002", "1\trs2\t0\t1000")
+    (tmp_path / "a.bim").write_text(text)
+    with pytest.raises(
+        DataError, match=r"writes 0 for an allele that nobody at the site has\. Give all sites the same"
+    ):
+        sources.table(str(tmp_path))

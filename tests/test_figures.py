@@ -217,6 +217,21 @@ def test_where_eigenvalues_are_apart_a_result_says_which_sine_is_left(name: str,
     assert case.result.sine_estimate_ <= 1e-4
 
 
+@pytest.mark.parametrize("name", [*SUBSPACE, "auto"])
+@every("kind", ["counts", "normal"])
+def test_the_rounding_of_products_in_single_precision_counts_as_residual(name: str, kind: str) -> None:
+    rng = np.random.default_rng(6)
+    rates = np.exp(rng.standard_normal(20))
+    X = rng.poisson(rates, (3_000, 20)) if kind == "counts" else rng.standard_normal((3_000, 20)) * rates
+    X = X.astype(np.float32)
+    result = simulate(name, cut_unevenly(X), n_components=K, seed=1)
+    C, Z = np.cov(X.astype(np.float64).T), result.components_.T
+    true = np.linalg.norm(C @ Z - Z * np.diag(Z.T @ C @ Z), axis=0) / np.linalg.norm(C, 2)
+    assert result.residuals_ is not None
+    assert (true <= 1.05 * result.residuals_).all()
+    assert (result.residuals_ <= 1.05 * true + 10.0 * np.finfo(np.float32).eps).all()
+
+
 @every("seed", range(5))
 def test_under_masks_a_covariance_is_as_exact_as_its_result_says(seed: int) -> None:
     """The third component has 1e-8 of the first one's variance, so it feels how the entries are rounded."""

@@ -175,6 +175,16 @@ def test_a_cloud_of_many_rows_is_thinned_and_says_so(tmp_path):
     assert given.plot("scores", tmp_path / "cloud.svg", shards=parts).stat().st_size < 600_000
 
 
+def test_scores_whose_center_lies_outside_of_the_picture_have_no_arrows(tmp_path):
+    """One huge row, which is not among those that are drawn, draws the center away from all others."""
+    parts = plotted_sites(5, sizes=(9000, 5000))
+    parts[1][1] = 1e7
+    given = simulate("covariance", parts, n_components=2)
+    assert not axes(given, "scores", parts).texts
+    assert given.plot("scores", tmp_path / "cloud.svg", shards=parts).stat().st_size
+    assert axes(given, "scores", [part[:2] for part in parts]).texts  # with the huge row in the picture
+
+
 def test_errors_are_those_of_the_pooled_components():
     mean, V = pooled(plotted_sites()).mean, leading(plotted_sites(), 3)
     left = [np.mean(np.sum(((part - mean) - (part - mean) @ V.T @ V) ** 2, axis=1)) for part in plotted_sites()]

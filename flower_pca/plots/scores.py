@@ -121,6 +121,14 @@ def _draw_biplot(fig: style.Figure, result: PCAResult, parts: list[Array], title
     bar = clients.client_names(result, range(len(parts))) if len(parts) > 1 else None
     _draw_cloud(ax, points, client, len(parts), bar=bar)
     style.label_axes(ax, title, "component 1", "component 2", grid="both")
+    # Arrows begin at the center of all rows, which lies outside of the picture if the rows that draw it away are not
+    # among the shown rows.
+    if (points.min(axis=0) <= 0.0).all() and (points.max(axis=0) >= 0.0).all():
+        _draw_arrows(ax, result, points)
+
+
+def _draw_arrows(ax: style.Axes, result: PCAResult, points: Array) -> None:
+    """Draw an arrow with a name for each of the columns with the largest weights."""
     weights, columns = result.components_[:2].T, facts.column_names(result)
     lengths = np.abs(weights).max(axis=0, initial=0.0)
     # Arrows are scaled separately along each axis.

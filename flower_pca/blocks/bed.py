@@ -159,19 +159,25 @@ class Bed(Stored):
     def _packed_blocks(self) -> Iterator[tuple[slice, int, int, Array]]:
         """Yield blocks of columns: the slice of columns, the first person, the person after the last, and the bytes.
 
-        In the bytes, the entries of people that are not rows are missing values.
+        The bytes also hold the entries of people that are not rows.
         """
         d, packed = self.shape[1], self._packed_bytes()
+        # Lines that follow each other in the file are not copied.
+        in_order = bool((np.diff(self._variants) == 1).all())
         for first, last in self._person_ranges(_PEOPLE):
             begin, end = first // EACH, bytes_of_a_variant(last)
-            kept = self._kept[begin:end]
             step = max(_ENTRIES // (EACH * (end - begin)), 1)
             for j in range(0, d, step):
                 columns = slice(j, min(j + step, d))
-                entries = packed[self._variants[columns], begin:end]
-                if not (kept == _ALL).all():
-                    entries = (entries & kept) | (_GONE & ~kept)
-                yield columns, first, last, entries
+                lines = self._variants[columns]
+                chosen = slice(int(lines[0]), int(lines[-1]) + 1) if in_order else lines
+                yield columns, first, last, packed[chosen, begin:end]
+
+    def _packed_rows(self) -> Iterator[tuple[slice, Array]]:
+        """Yield the columns and the bytes of `_packed_blocks`. The entries of people that are not rows are missing."""
+        for columns, first, last, entries in self._packed_blocks():
+            kept = self._kept[first // EACH : bytes_of_a_variant(last)]
+            yield columns, entries if (kept == _ALL).all() else (entries & kept) | (_GONE & ~kept)
 
     def column_blocks(self) -> Iterator[tuple[slice, slice, Array]]:
         """Yield the columns and the rows of each block as slices, and its entries with one line per column.
@@ -215,7 +221,7 @@ class Bed(Stored):
         # A single number holds all three tallies, so a single lookup is enough.
         table = (there + (counts << _BITS) + (counts**2 << 2 * _BITS)).sum(axis=1)
         total = np.zeros((3, self.shape[1]), dtype=np.int64)
-        for columns, _, _, packed in self._packed_blocks():
+        for columns, packed in self._packed_rows():
             sums = table[packed + np.where(self._other[columns, None], _OTHER, 0)].sum(axis=1)
             for k in range(3):
                 total[k, columns] += (sums >> k * _BITS) & (2**_BITS - 1)
@@ -225,6 +231,6 @@ class Bed(Stored):
         """Return a digest of the entries, which is computed from their bytes in the file."""
         found = hashlib.blake2b(digest_size=16)
         found.update(np.packbits(self._other).data)
-        for _, _, _, packed in self._packed_blocks():
+        for _, packed in self._packed_rows():
             found.update(np.ascontiguousarray(packed).data)
         return int.from_bytes(found.digest(), "big")

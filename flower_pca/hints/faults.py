@@ -107,7 +107,10 @@ def _hints_of_large_tables(
     """
     entries = sum(client.n * client.d for client in clients)
     if sum(min(client.n, 4 * ENDS) * client.d for client in clients) > most // 4:
-        return [], {"mistakes in single rows and columns": "there are too many sites for a look at each of them"}
+        because = "there are too many columns"
+        if len(clients) > clients[0].d:
+            because = "there are too many sites for a look at each of them"
+        return [], {"mistakes in single rows and columns": because}
     share = min(max(most // _SAMPLED, BARE // 8) / entries, 1.0)
     sites = [Site.sampled(client, f"client {i}", int(client.n * share)) for i, client in enumerate(clients)]
     sample = AllSites.of_sites(sites, names, sampled=True)

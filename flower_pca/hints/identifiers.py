@@ -71,8 +71,9 @@ def _candidates(tables: Sequence[Any]) -> Array:
     columns = np.arange(tables[0].d)
     for table in tables:
         block = next(iter(table.blocks()))
-        # A single row rules out most columns that hold decimals.
-        for few in (1, _LOOK):
+        # A single row rules out most columns that hold decimals, and a few rows most columns of small numbers, such as
+        # genotypes. So only few columns of many rows are copied.
+        for few in (1, 4, 16, _LOOK):
             columns = columns[_hold_different_numbers(block[:few, columns])]
         if not len(columns):
             break

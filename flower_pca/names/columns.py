@@ -27,6 +27,7 @@ from flower_pca.base.errors import OTHER_CLIENT, OTHER_SERVER, ConfigError, Data
 from flower_pca.base.labels import (
     INDEX,
     clean_name,
+    clean_names,
     describe_difference,
     describe_duplicate,
     join_with_and,
@@ -118,18 +119,19 @@ class ColumnNames:
         DataError
             If a wanted column does not exist, or holds no numbers.
         """
-        place = {name: j for j, name in enumerate(self.names)}
-        absent = [name for name in wanted if name not in place]
-        for name in absent:
-            if words and name in words:
-                raise unusable_columns_error(self.who, {name: words[name]}, file=False)
-        if absent:
+        place = dict(zip(self.names, range(len(self.names)), strict=True))
+        positions = [place.get(name) for name in wanted]
+        if None in positions:
+            absent = [name for name in wanted if name not in place]
+            for name in absent:
+                if words and name in words:
+                    raise unusable_columns_error(self.who, {name: words[name]}, file=False)
             got = f"{enumeration(map(repr, absent))}, only {enumeration(self.names)}"
             remedy = "Add them, or name other columns."
             if near := describe_difference(absent, self.names):
                 remedy = f"{near}: rename one of them."
             raise DataError(f"The columns of {self.who} do not include {got}. {remedy}")
-        return np.array([place[name] for name in wanted], dtype=np.int64)
+        return np.array(positions, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -524,7 +526,9 @@ def split_names(columns: Any) -> tuple[str, ...] | None:
         given = columns.split(",")
     names: tuple[Any, ...] = ()
     if isinstance(given, list | tuple | np.ndarray):
-        names = tuple(clean_name(name) if isinstance(name, str) else name for name in given)
+        names = tuple(given)
+        if all(isinstance(name, str) for name in names):
+            names = clean_names(names)
     if not names or not all(isinstance(name, str) and name for name in names):
         raise ConfigError(
             f"{option('columns')} must be a list of column names, not {shown(columns)}. Write "
@@ -533,7 +537,7 @@ def split_names(columns: Any) -> tuple[str, ...] | None:
         )
     if twice := describe_duplicates(names):
         raise ConfigError(f"{option('columns')} has {twice}. Name each column once.", setting="columns")
-    return tuple(map(str, names))
+    return names
 
 
 def enumeration(words: Iterable[str]) -> str:
@@ -547,5 +551,8 @@ def enumeration(words: Iterable[str]) -> str:
 
 def describe_duplicates(names: Iterable[str]) -> str:
     """Describe which names occur more than once. Return "" if all names are different."""
-    twice = [name for name, count in Counter(names).items() if count > 1]
+    every = list(names)
+    if len({*every}) == len(every):  # A table may have a million names, and counting them takes longer.
+        return ""
+    twice = [name for name, count in Counter(every).items() if count > 1]
     return enumeration(describe_duplicate(name) for name in twice)

@@ -186,8 +186,8 @@ class Table:
         """Whether the rows are lines of text files."""
         return self.origin is not None and any(part.line is not None for part in self.origin.stretches)
 
-    def pick(self, names: Sequence[str], who: str = "the data") -> Table:
-        """Return the table with only these columns, in this order."""
+    def pick(self, names: Sequence[str], who: str = "the data", *, places: Array | None = None) -> Table:
+        """Return the table with only these columns, in this order. `places` are their positions, if they are known."""
         wanted = tuple(names)
         if wanted == self.names:
             return replace(self, words={}) if self.words else self
@@ -197,7 +197,8 @@ class Table:
                 "names. Add a first line with column names to the file.",
                 setting="columns",
             )
-        places = self.places(wanted, who)
+        if places is None:
+            places = self.places(wanted, who)
         changed = replace(self, names=wanted, words={})
         if self.parts:
             return changed._with_parts([part.pick(wanted, who) for part in self.parts])

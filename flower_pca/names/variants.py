@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -80,8 +81,8 @@ def names_in_list(names: Sequence[str], listed: Iterable[str]) -> dict[int, tupl
         # Two fitting names are two variants at the same position, and nothing shows which of them is meant.
         if len(fits) == 1:
             found[j] = fits[0]
-    taken = [name for name, _ in found.values()]
-    return {j: pair for j, pair in found.items() if taken.count(pair[0]) == 1}
+    taken = Counter(name for name, _ in found.values())
+    return {j: pair for j, pair in found.items() if taken[pair[0]] == 1}
 
 
 def complete_names(sites: Sequence[Sequence[str]]) -> list[dict[int, tuple[str, bool]]]:
@@ -94,19 +95,23 @@ def complete_names(sites: Sequence[Sequence[str]]) -> list[dict[int, tuple[str, 
         return [{} for _ in sites]
     known: dict[str, set[str]] = {place: set() for place in incomplete}
     whole: dict[str, set[str]] = {place: set() for place in incomplete}
-    for names in sites:
+    # All other names stay as they are, so they are not compared.
+    positions = [[j for j, name in enumerate(names) if _place_of(name) in incomplete] for names in sites]
+    compared = [[names[j] for j in some] for names, some in zip(sites, positions, strict=True)]
+    for names in compared:
         for name in names:
-            if (place := _place_of(name)) in incomplete:
-                known[place].update({*name.split(":")[2:]} - {*_ABSENT})
-                if not lacks_allele(name):
-                    whole[place].add(name)
+            place = _place_of(name)
+            known[place].update({*name.split(":")[2:]} - {*_ABSENT})
+            if not lacks_allele(name):
+                whole[place].add(name)
     pairs = {
         f"{place}:{':'.join(sorted(alleles))}"
         for place, alleles in known.items()
         if len(alleles) == 2 and not whole[place]
     }
     listed = sorted(pairs.union(*whole.values()))
-    return [names_in_list(names, listed) for names in sites]
+    found = [names_in_list(names, listed) for names in compared]
+    return [{some[i]: pair for i, pair in own.items()} for some, own in zip(positions, found, strict=True)]
 
 
 def _place_of(name: str) -> str:

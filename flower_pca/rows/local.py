@@ -262,10 +262,11 @@ class LocalData(RowOperator):
             if whole is not self:
                 return whole.arrange(names)
         view = self._new_view()
-        table = self.table.pick(names, self.who)
         view.places = self.table.places(names, self.who)
+        table = self.table.pick(names, self.who, places=view.places)
         look = functools.partial(_count_missing, table, self.who, True)
-        view._set_frame(table, self.measured.select_columns(adapters.as_blocks(table.values), look))
+        rows = adapters.as_blocks(table.values)
+        view._set_frame(table, self.measured.select_columns(rows, view.places, look))
         return view
 
     def _with_needed_indicators(self, names: tuple[str, ...]) -> tuple[LocalData, tuple[str, ...]]:

@@ -56,6 +56,8 @@ class Measured:
         The function that checks the entries if some are not finite. None for rows that are known to be finite.
     missing : bool
         Whether NaN may stand for a missing value.
+    moments : Moments or None, default=None
+        The moments of the present values, if they are known.
 
     Attributes
     ----------
@@ -78,23 +80,36 @@ class Measured:
     # A simulation has thousands of these objects, most of them with few rows, so slots save memory.
     __slots__ = ("_facts", "_only", "columns", "d", "dtype", "missing", "n", "rows", "sparse")
 
-    def __init__(self, rows: Blocks, look: Look | None, *, missing: bool) -> None:
+    def __init__(self, rows: Blocks, look: Look | None, *, missing: bool, moments: Moments | None = None) -> None:
         self.rows = rows
         self.n, self.d = rows.shape
         self.sparse = source.is_sparse(rows)
         # The axis is checked first, because checking for the methods of a protocol takes as long as a small product.
         self.columns = rows if rows.axis == 1 and isinstance(rows, ColumnBlocks) else None
         self.dtype = source.product_precision(rows.dtype)
-        self._facts: dict[Hashable, Any] = {}
+        self._facts: dict[Hashable, Any] = {} if moments is None else {"moments": moments}
         # Most clients of a simulation have so few rows that they are a single block, which is kept here.
         self._only = adapters.only_block(rows)
         self.missing = 0
         if look is not None:
             self.missing = self._count_missing(look, allowed=missing)
 
-    def select_columns(self, rows: Blocks, look: Look) -> Measured:
-        """Return the measurements of some columns of these rows. `look` checks the entries of these columns."""
-        return Measured(rows, look if self.missing else None, missing=True)
+    def select_columns(self, rows: Blocks, columns: Array, look: Look) -> Measured:
+        """Return the measurements of `rows`, which are these columns. `look` checks the entries of the columns."""
+        return Measured(rows, look if self.missing else None, missing=True, moments=self._moments_of_columns(columns))
+
+    def _moments_of_columns(self, columns: Array) -> Moments | None:
+        """Return the moments of some columns of rows that are stored by columns, if they are known.
+
+        These moments follow from sums of whole numbers, so another pass over the file would find the same.
+        """
+        known: Moments | None = self._facts.get("moments")
+        if self.columns is None or known is None:
+            return None
+        count = None if known.count is None else known.count[columns]
+        if count is not None and (count == self.n).all():
+            count = None
+        return Moments(self.n, known.mean[columns], known.m2[columns], count)
 
     def release_mean(self) -> None:
         """Release the mean of few rows after its use, because it takes memory at thousands of clients.

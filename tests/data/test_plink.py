@@ -64,6 +64,26 @@ def test_variants_of_a_run_are_selected_in_the_file(tmp_path):
     np.testing.assert_array_equal(np.asarray(picked), counts[:, [7, 0, 2]])
 
 
+@pytest.mark.parametrize("gaps", [0.0, 0.1])
+def test_the_moments_of_selected_variants_need_no_pass_over_the_file(tmp_path, monkeypatch, gaps):
+    counts = write_genotypes(tmp_path / "a.bed", gaps=gaps)
+    counts[:, :2] = np.nan_to_num(counts[:, :2])
+    write_bed(tmp_path / "a.bed", counts)
+    client = LocalData(sources.table(str(tmp_path / "a.bed")), missing=True)
+    chosen = tuple(client.names[j] for j in (7, 0, 2))
+    some = LocalData(sources.table(str(tmp_path / "a.bed")).pick(chosen), missing=True).arrange(chosen)
+    with monkeypatch.context() as patch:
+        patch.setattr(blocks_of_bed.Bed, "tallies", lambda self: pytest.fail("the file is read again"))
+        for names in (chosen, chosen[1:2]):
+            view, own = client.arrange(names).moments(), some.moments()
+            places = [chosen.index(name) for name in names]
+            np.testing.assert_array_equal(view.mean, own.mean[places])
+            np.testing.assert_array_equal(view.m2, own.m2[places])
+            expected = np.broadcast_to(own.value_counts, 3)[places]
+            np.testing.assert_array_equal(np.broadcast_to(view.value_counts, len(names)), expected)
+    assert client.arrange(chosen[1:2]).moments().count is None
+
+
 def test_a_variant_has_one_name_and_counts_one_allele_whichever_the_file_counts(tmp_path):
     counts, _ = populations(people=9, variants=2)
     one = sources.table(str(write_bed(tmp_path / "a.bed", counts)))

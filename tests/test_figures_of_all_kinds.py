@@ -22,6 +22,7 @@ from flower_pca.commands.results import figures_as_json
 from flower_pca.core import compatible
 from flower_pca.results.personal import PersonalResult, TripleResult
 from flower_pca.results.robust import RobustResult
+from flower_pca.stages import ritz
 from flower_pca.stages.histograms import BinGrid
 
 K = 3
@@ -423,3 +424,47 @@ def test_a_start_on_the_same_rows_takes_few_messages_whatever_their_bits(name: s
     parts = cut_unevenly(np.random.default_rng(3).standard_normal((140, 20)) * 0.9 ** np.arange(20))
     first = simulate(name, parts, n_components=2, wire=wire, tol=tol)
     assert len(simulate(name, parts, n_components=2, wire=wire, tol=tol, init=first).history) <= 3
+
+
+@every("name", ["krylov", "ssi", "fed_oapm", "covariance"])
+@pytest.mark.parametrize(("wire", "tol"), [("float16", 1e-3), ("float32", 1e-6)])
+def test_rounded_messages_explain_no_more_than_there_is(name: str, wire: str, tol: float) -> None:
+    """With as many components as directions, nothing is left out, so rounding alone would explain more than 100 %."""
+    given = {} if name == "covariance" else {"tol": tol}
+    for seed in range(12):
+        rng = np.random.default_rng([seed, 1745])
+        n, d = int(rng.integers(3, 8)), int(rng.integers(2, 7))
+        X = rng.standard_normal((n, d)) * rng.choice([1.0, 3.0, 10.0], d)
+        k = min(n, d)
+        result = simulate(name, [X[:2], X[2:]], n_components=k, seed=seed, wire=wire, **given)
+        assert result.explained_variance_ratio_.sum() <= 1.0 + 1e-12
+        assert (np.diff(result.explained_variance_) <= 0.0).all()
+        assert (result.explained_variance_ >= 0.0).all()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_values_within_the_trace_are_nearer_to_all_that_rows_can_have(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    exact = np.sort(rng.exponential(size=5) ** 3)[::-1]
+    values = np.sort(np.maximum(exact + rng.uniform(0.0, 0.2, 5) * exact[0], 0.0))[::-1]
+    trace = float(exact.sum()) * float(rng.uniform(1.0, 1.05))
+    within = ritz._nearest_within_trace(values, trace)
+    assert within.sum() <= trace * (1.0 + 1e-15)
+    assert (within >= 0.0).all()
+    assert (np.diff(within) <= 0.0).all()
+    assert np.linalg.norm(within - exact) <= np.linalg.norm(values - exact) * (1.0 + 1e-15)
+
+
+def scores_of(X: Array, result: PCAResult) -> Array:
+    return np.asarray((X - X.mean(axis=0)) @ result.components_.T)
+
+
+def test_errors_of_tied_components_are_those_of_the_components_that_the_result_has() -> None:
+    """Rows with a single 1 have the same variance in all directions, so another basis would be as good."""
+    X = np.tile(np.eye(9), (6, 1))
+    parts = [X[:7], X[7:30], X[30:]]
+    for name in ("covariance", "krylov"):
+        result = simulate(name, parts, n_components=2, standard_errors=True)
+        squares = scores_of(X, result) ** 2 / (len(X) - 1)
+        within = sum(len(own) * own.var(axis=0, ddof=1) for own in np.split(squares, [7, 30]))
+        np.testing.assert_allclose(result.variance_errors_, np.sqrt(within), rtol=1e-6)

@@ -318,6 +318,25 @@ def test_where_components_leave_out_rounding_errors_alone_spe_has_no_limit():
         json.dumps(limits.as_json(), allow_nan=False)
 
 
+@pytest.mark.parametrize(
+    ("n", "level", "is_known"),
+    [(2, 0.95, False), (2, 0.99, False), (3, 0.99, True), (3, 0.999, False), (5, 0.999, True)],
+)
+def test_where_rows_are_too_few_for_the_level_there_is_no_limit_and_the_words_give_this_reason(n, level, is_known):
+    """Two rows are equally far from their mean, so only rounding would decide about a limit from these distances."""
+    for seed in range(8):
+        X = np.random.default_rng([seed, n]).standard_normal((n, 6))
+        result = simulate("krylov", [X[:1], X[1:]], n_components=1, monitor=True)
+        monitor = Monitor(result)
+        limits = monitor.limits(level)
+        assert np.isfinite(limits.t2) == is_known
+        assert "no other row varies" not in limits.words
+        assert "leave out nothing" not in limits.words
+        assert ("is a guess" in limits.words) == is_known
+        assert (f"{n} rows are too few for a limit at this level. Use limits from theory" in limits.words) != is_known
+        assert np.isfinite(monitor.limits(level, source="theory").t2)
+
+
 def test_limits_from_theory_with_few_rows_are_called_a_guess_and_name_monitor():
     few, many = (Monitor(simulate("krylov", [rows_with_structure(n, 20)], n_components=3)) for n in (99, 101))
     assert "a guess" in few.limits().words

@@ -75,7 +75,8 @@ class Limits:
     """The limits of T2 and SPE that a share `level` of the rows does not exceed. `words` describes their source.
 
     A limit is infinite if there is none: for T2, if too many rows vary along a direction in which no other row varies,
-    and for SPE, if the components leave out nothing but rounding errors.
+    for SPE, if the components leave out nothing but rounding errors, and for both, if the run had too few rows for the
+    level.
     """
 
     level: float
@@ -261,13 +262,14 @@ class Monitor:
             )
         t2, spe = (quantiles.limit_at(counts, float(share)) for counts in self._usable_histograms)
         words = self._words_of_counts(self._usable_histograms, float(share))
-        if not math.isfinite(t2):
+        too_few = quantiles.are_too_few(self._usable_histograms[0], float(share))
+        if not (math.isfinite(t2) or too_few):
             words += (
                 "; T2 has no limit, because too many rows vary along a direction in which no other row varies. Use "
                 "fewer components"
             )
         rest = self._residual_variance
-        if not math.isfinite(spe):
+        if not (math.isfinite(spe) or too_few):
             words += "; SPE has no limit, because the components leave out nothing but rounding errors"
         return Limits(float(share), t2 * self._k, max(spe * rest if rest else 0.0, self._lowest_spe_limit), words)
 
@@ -324,6 +326,8 @@ class Monitor:
             words = f"all {n:,} rows, which the components were fitted to; new rows exceed the limits more often"
             if n < _PER_COLUMN * d:
                 words += "; run again with monitor, by an algorithm that converges to the PCA of all rows"
+        if quantiles.are_too_few(counts[0], level):
+            return f"{words}; {n} rows are too few for a limit at this level. Use limits from theory"
         if not quantiles.is_extended(counts[0], level):
             return words
         share = f"; {1.0 - level:.3g} of {n:,} rows is less than {quantiles.TAIL} rows, so the limit"

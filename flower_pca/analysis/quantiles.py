@@ -8,8 +8,9 @@ tail of a Pearson III distribution that has the mean, the variance and the skewn
     order(a) Q(L+) / Q(a),    a = 1 - min(TAIL, (n + 1) / 2) / (n + 1)
 
 Q is the quantile function of this distribution. The level L+ = Phi(t_(n-1)^-1(L) sqrt(1 + 1/n)) is higher than L,
-because the distribution is estimated from only n values. The skewness is at least twice the deviation over the mean,
-which is the skewness of a gamma distribution that begins at 0 (Box 1954).
+because the distribution is estimated from only n values. If n is so small that L+ rounds to 1, there is no limit. There
+is none for two values either, because two rows are equally far from their mean. The skewness is at least twice the
+deviation over the mean, which is the skewness of a gamma distribution that begins at 0 (Box 1954).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.stages.histograms import BinGrid
 
 TAIL: Final = 5  # minimum number of values above a level for a limit without extrapolation
+_LEAST: Final = 3  # minimum number of values for a limit
 
 
 def is_extended(counts: Array, level: float) -> bool:
@@ -30,9 +32,20 @@ def is_extended(counts: Array, level: float) -> bool:
     return bool((counts.sum() + 1.0) * (1.0 - level) < TAIL * (1.0 - 1e-9))
 
 
-def limit_at(counts: Array, level: float) -> float:
-    """Return the limit that a share `level` of new values does not exceed, as a multiple of their average."""
+def are_too_few(counts: Array, level: float) -> bool:
+    """Return whether there are too few values for a limit at this level."""
     n = int(counts.sum())
+    return n < _LEAST or (is_extended(counts, level) and _corrected_level(level, n) >= 1.0)
+
+
+def limit_at(counts: Array, level: float) -> float:
+    """Return the limit that a share `level` of new values does not exceed, as a multiple of their average.
+
+    The limit is infinite if there are too few values, or if the order statistic behind it is in the last bin.
+    """
+    n = int(counts.sum())
+    if are_too_few(counts, level):
+        return math.inf
     if not is_extended(counts, level):
         return order_statistic(counts, math.ceil((n + 1) * level * (1.0 - 1e-12)))
     beyond = min(TAIL, (n + 1) / 2.0)

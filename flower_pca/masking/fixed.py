@@ -41,6 +41,8 @@ _LIMIT: Final = 61
 _WORDS, _BITS, _FRACTION = 4, 48, 96
 # The largest number that four words can represent
 _WIDEST: Final = np.array(2.0 ** (_WORDS * _BITS - _FRACTION - 1))
+# Bounds that follow from a sum of squares of 0 are smaller than this, and all other bounds are larger.
+_OF_NOTHING: Final = 1e-50
 _AT_ONCE: Final = 2**12  # the number of entries that are encoded at a time, so that they fit into the processor's cache
 _NOISE_STEPS: Final = 2.0  # the standard deviation of each client's noise, in steps
 _NOISE_LIMIT: Final = 9.0  # the noise of all clients together never exceeds this number of standard deviations
@@ -174,11 +176,9 @@ def _encode_array(name: str, a: Array, bound: Array, clients: int, bits: Bits) -
     a = np.asarray(a, dtype=np.float64)
     wide = not bound.all()
     limit = _WIDEST if wide else bound
-    if not (np.abs(a) <= limit).all():  # The comparison is False for NaN, too.
-        raise DataError(
-            f"{name} of this client has an entry that is not finite or exceeds {float(np.max(limit)):.3g}, the bound "
-            "of the masks, so this client sent nothing. Scale the data, or give MaskedSums a larger bound."
-        )
+    beyond = ~(np.abs(a) <= limit)  # The comparison is False for NaN, so NaN is beyond the limit.
+    if beyond.any():
+        raise DataError(_text_on_size(name, float(np.broadcast_to(limit, a.shape)[beyond].max()), wide=wide))
     if wide:
         steps = np.ldexp(a, _FRACTION).ravel()
         # A number may be so large that a float cannot represent fractions of a step. Its fraction is then 0, and all of
@@ -196,6 +196,26 @@ def _encode_array(name: str, a: Array, bound: Array, clients: int, bits: Bits) -
         out = whole[part]
         np.add(rest.astype(np.int64), _round_with_dither(steps, rest, bits), out=out)
     return whole.ravel().view(np.uint64)
+
+
+def _text_on_size(name: str, limit: float, *, wide: bool) -> str:
+    """Return the error for an entry that exceeds its limit.
+
+    The bound in the settings of the masks does not apply to the opening, so it is no remedy for rows whose squares the
+    wide form cannot represent. If a sum of squares is too small for the wide form, it becomes 0.
+    """
+    scale = "so this client sent nothing. Scale the data, for example so that most numbers are between 0.001 and 1,000."
+    if wide:
+        return f"{name} of this client has an entry that is not finite or too large for masked sums, {scale}"
+    if limit < _OF_NOTHING:
+        return (
+            f"{name} of this client has an entry that is too small for masked sums: the squares of a column add up to "
+            f"less than {_NOISE_LIMIT * _NOISE_STEPS * 2.0**-_FRACTION:.0e}, and become 0, {scale}"
+        )
+    return (
+        f"{name} of this client has an entry that is not finite or exceeds {limit:.3g}, the bound of the masks, so "
+        "this client sent nothing. Scale the data, or give MaskedSums a larger bound."
+    )
 
 
 def _as_matrix(a: Array) -> Array:

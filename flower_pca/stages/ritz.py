@@ -73,7 +73,10 @@ class RayleighRitz(AsksForProduct, Stage[RitzState]):
         assert state.Y is not None
         values, Z, Y, residuals = linalg.rayleigh_ritz(state.Z, state.Y)
         residuals = np.hypot(residuals, _unseen_error(Z, values, model))
-        model = replace(model, basis=Z, product=Y, values=np.maximum(values, 0.0), residuals=residuals)
+        values = np.maximum(values, 0.0)
+        if model.rounding or model.block_rounding:
+            values = _nearest_within_trace(values, model.trace)
+        model = replace(model, basis=Z, product=Y, values=values, residuals=residuals)
         k = model.k
         if k < len(values):
             model = replace(model, next_value=float(values[k]), next_residual=float(residuals[k]))
@@ -87,6 +90,20 @@ class RayleighRitz(AsksForProduct, Stage[RitzState]):
         squares = model.n * (model.sizes / model.frame.column_divisors) ** 2
         rest = _trace_outside(squares, Z[:, :k], Y[:, :k])
         return replace(model, rest=rest)
+
+
+def _nearest_within_trace(values: Array, trace: float) -> Array:
+    """Return the nearest values that are not negative and add up to at most the trace. `values` are sorted.
+
+    Eigenvalues have these properties. Values from rounded products can add up to more than the trace, which is known
+    with more digits. The nearest values with these properties are nearer to the exact values.
+    """
+    if values.sum() <= trace:
+        return values
+    excess = (np.cumsum(values) - trace) / np.arange(1, len(values) + 1)
+    positive = np.flatnonzero(values > excess)
+    lowered = np.maximum(values - excess[positive[-1] if len(positive) else 0], 0.0)
+    return np.asarray(lowered)
 
 
 def _unseen_error(Z: Array, values: Array, model: Model) -> Array:

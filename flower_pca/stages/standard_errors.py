@@ -132,8 +132,7 @@ class StandardErrors(Stage[StandardErrorsState]):
             values, W = model.values, model.columns
         else:
             most = max(_WIDEST, model.columns.shape[1])
-            found, V = linalg.eigh_leading(model.covariance, most)
-            values, W = found[:most], V[:, :most]
+            values, W = _leading_directions(model, most)
         left = max(model.trace - float(values.sum()), 0.0)
         mean = left / max(model.d - len(values), 1)
         # Ritz values are below eigenvalues, so the mean of the rest may exceed the last Ritz value.
@@ -230,6 +229,24 @@ class StandardErrors(Stage[StandardErrorsState]):
         decisions = {**model.decisions, "standard_errors": _text_on_errors(state, model)}
         status = model.status and replace(model.status, words="; ".join([model.status.words, *said]))
         return replace(model, left=left, decisions=decisions, status=status)
+
+
+def _leading_directions(model: Model, most: int) -> tuple[Array, Array]:
+    """Return up to `most` leading eigenvalues of the covariance, and their directions.
+
+    If eigenvalues of the basis are tied, their eigenvectors are arbitrary. The errors must belong to the components, so
+    the directions then begin with the basis, and all other directions are orthogonal to it.
+    """
+    C, Z, own = model.covariance, model.columns, model.values
+    assert C is not None
+    assert own is not None
+    values, V = linalg.eigh_leading(C, most)
+    if not (np.diff(values[: model.k + 1]) > -_TIED * values[0]).any():
+        return values[:most], V[:, :most]
+    # The directions of Z come last, because their eigenvalues are negative in this matrix.
+    others, V = linalg.eigh_descending(C - Z * (own + own[0]) @ Z.T)
+    count = min(most, len(C)) - Z.shape[1]
+    return np.concatenate([own, others[:count]]), np.hstack([Z, V[:, :count]])
 
 
 def _scale_adds_error(model: Model) -> bool:

@@ -8,6 +8,7 @@ from cases import every
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flower_pca import DataError, simulate
 from flower_pca.masking import fixed
 
 
@@ -86,6 +87,22 @@ def test_a_step_as_large_as_the_answers_does_not_compare_clients(fractions):
     place = both > 20
     statistic = np.sum((one - other)[place] ** 2 / both[place])
     assert statistic < place.sum() + 5 * np.sqrt(2 * place.sum())
+
+
+@pytest.mark.parametrize("scale", [None, "std"])
+@pytest.mark.parametrize(("size", "says"), [(1e-30, "too small for masked sums"), (1e30, "too large for masked sums")])
+def test_rows_that_a_masked_sum_cannot_show_are_refused_with_advice_that_works(size, says, scale):
+    """The sum of the squares has no bound yet, so it is from 2^-96 to 2^95, whatever the settings of the masks."""
+    parts = [np.random.default_rng(i).standard_normal((9, 5)) for i in range(3)]
+    for columns in (slice(None), slice(2, 3)):
+        rows = [X.copy() for X in parts]
+        for X in rows:
+            X[:, columns] *= size
+        with pytest.raises(DataError, match=says) as caught:
+            simulate("krylov", rows, n_components=2, mask=True, scale=scale, center=False)
+        assert "Scale the data" in str(caught.value)
+        assert "MaskedSums" not in str(caught.value)
+    assert simulate("krylov", parts, n_components=2, mask=True, scale=scale, center=False).status.ok
 
 
 def test_plain_rounding_would():

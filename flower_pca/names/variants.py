@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -80,14 +81,15 @@ def names_in_list(names: Sequence[str], listed: Iterable[str]) -> dict[int, tupl
         # Two fitting names are two variants at the same position, and nothing shows which of them is meant.
         if len(fits) == 1:
             found[j] = fits[0]
-    taken = [name for name, _ in found.values()]
-    return {j: pair for j, pair in found.items() if taken.count(pair[0]) == 1}
+    taken = Counter(name for name, _ in found.values())
+    return {j: pair for j, pair in found.items() if taken[pair[0]] == 1}
 
 
 def complete_names(sites: Sequence[Sequence[str]]) -> list[dict[int, tuple[str, bool]]]:
     """Return for each site the complete names of variants of which it knows only one allele: see `names_in_list`.
 
-    A name is completed if exactly one name with two alleles fits, or if two sites know one allele each.
+    A name is completed if exactly one name with two alleles fits, or if two sites know one allele each. Alleles A and T,
+    or C and G, of two sites are not combined, because they may be the same allele on two strands.
     """
     incomplete = {_place_of(name) for names in sites for name in names if lacks_allele(name)}
     if not incomplete:
@@ -105,6 +107,7 @@ def complete_names(sites: Sequence[Sequence[str]]) -> list[dict[int, tuple[str, 
         for place, alleles in known.items()
         if len(alleles) == 2 and not whole[place]
     }
+    pairs = {name for name in pairs if not is_ambiguous(name)}
     listed = sorted(pairs.union(*whole.values()))
     return [names_in_list(names, listed) for names in sites]
 

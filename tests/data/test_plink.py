@@ -378,6 +378,26 @@ def test_two_sites_that_know_one_allele_each_have_one_variant(tmp_path):
     assert np.asarray(whole.values)[:, 0].tolist() == [2.0] * 4 + [0.0] * 4
 
 
+@pytest.mark.parametrize("alleles", [("A", "T"), ("G", "C")])
+def test_alleles_of_two_sites_that_may_be_one_allele_on_two_strands_are_not_combined(tmp_path, alleles):
+    counts = np.zeros((4, 2))
+    counts[:, 1] = [0, 1, 2, 1]
+    for name, allele in zip("ab", alleles, strict=True):
+        write_bed(tmp_path / f"{name}.bed", counts, alleles=[("0", allele), ("C", "T")])
+    with pytest.raises(DataError, match=r"Give all sites the same list of variants: bed\(path="):
+        sources.table(str(tmp_path))
+
+
+def test_a_list_with_one_allele_does_not_hide_that_a_strand_is_unknown(tmp_path):
+    counts, _ = populations(people=8, variants=2)
+    write_bed(tmp_path / "a.bed", counts, alleles=[("0", "A"), ("C", "T")])
+    write_bed(tmp_path / "b.bed", counts, alleles=[("A", "T"), ("C", "T")])
+    table = f"bed(path={str(tmp_path / 'b.bed')!r}, variants={str(tmp_path / 'a.bim')!r}, ambiguous={{}})"
+    assert sources.table(table.format(True)).names[0] == "1:1000:0:A"
+    with pytest.raises(DataError, match=r"lacks 1 of the 2 variants that \S+a\.bim lists, for example 1:1000:0:A\."):
+        sources.table(table.format(False))
+
+
 def test_a_variant_that_fits_two_names_is_not_guessed(tmp_path):
     counts, _ = populations(people=8, variants=3)
     still = counts.copy()

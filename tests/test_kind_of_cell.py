@@ -16,6 +16,7 @@ KINDS = {
     "3,14": "a number with a comma",
     "1.234,5": "a number with separators of thousands",
     "1 234": "a number with separators of thousands",
+    "1\u00a0234\u202f567,5": "a number with separators of thousands",
     "80 kg": "a number with a unit",
     "5,2mmol/l": "a number with a unit",
     "12 %": "a number with a percent sign",

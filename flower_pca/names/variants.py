@@ -88,8 +88,8 @@ def names_in_list(names: Sequence[str], listed: Iterable[str]) -> dict[int, tupl
 def complete_names(sites: Sequence[Sequence[str]]) -> list[dict[int, tuple[str, bool]]]:
     """Return for each site the complete names of variants of which it knows only one allele: see `names_in_list`.
 
-    A name is completed if exactly one name with two alleles fits, or if two sites know one allele each. Alleles A and T,
-    or C and G, of two sites are not combined, because they may be the same allele on two strands.
+    A name is completed if exactly one name with two alleles fits, or if two sites know one allele each. But A and T, or
+    C and G, of two sites are not combined, because they may be the same allele on two strands.
     """
     incomplete = {_place_of(name) for names in sites for name in names if lacks_allele(name)}
     if not incomplete:

@@ -120,16 +120,19 @@ def _place_of(name: str) -> str:
 def _counts_other_allele(name: str, other: str) -> bool | None:
     """Return whether the second name counts the other allele than the first name, or None if they do not fit.
 
-    At least one of the names lacks an allele, which comes first in the name.
+    At least one of the names lacks an allele, which comes first in the name. A name without alleles fits no other name,
+    because it does not say which allele is counted.
     """
     (first, second), (as_first, as_second) = name.split(":")[2:4], other.split(":")[2:4]
+    if second in _ABSENT or as_second in _ABSENT:
+        return None
     if first in _ABSENT:
-        if second in _ABSENT or second == as_second:
+        if second == as_second:
             return False
         return True if second == as_first or as_first in _ABSENT else None
     if as_first not in _ABSENT:
         return None
-    if as_second in _ABSENT or as_second == second:
+    if as_second == second:
         return False
     return True if as_second == first else None
 

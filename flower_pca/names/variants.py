@@ -129,7 +129,9 @@ def _counts_other_allele(name: str, other: str) -> bool | None:
     if first in _ABSENT:
         if second == as_second:
             return False
-        return True if second == as_first or as_first in _ABSENT else None
+        if as_first in _ABSENT:  # A and T, or C and G, may be the same allele on two strands.
+            return None if tuple(sorted((second, as_second))) in _AMBIGUOUS else True
+        return True if second == as_first else None
     if as_first not in _ABSENT:
         return None
     if as_second == second:

@@ -387,6 +387,8 @@ def test_alleles_of_two_sites_that_may_be_one_allele_on_two_strands_are_not_comb
         write_bed(tmp_path / f"{name}.bed", counts, alleles=[("0", allele), ("C", "T")])
     with pytest.raises(DataError, match=r"Give all sites the same list of variants: bed\(path="):
         sources.table(str(tmp_path))
+    with pytest.raises(DataError, match=r"lacks 1 of the 2 variants"):
+        sources.table(f"bed(path={str(tmp_path / 'a.bed')!r}, variants={str(tmp_path / 'b.bim')!r})")
 
 
 @pytest.mark.parametrize(

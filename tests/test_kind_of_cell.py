@@ -16,6 +16,7 @@ KINDS = {
     "3,14": "a number with a comma",
     "1.234,5": "a number with separators of thousands",
     "1 234": "a number with separators of thousands",
+    "1\u00a0234\u202f567,5": "a number with separators of thousands",
     "80 kg": "a number with a unit",
     "5,2mmol/l": "a number with a unit",
     "12 %": "a number with a percent sign",
@@ -53,3 +54,13 @@ def test_units_are_to_be_removed_from_cells(tmp_path):
     path.write_text("\n".join(["age,weight,glucose,size", *(f"{line},180 cm" for line in lines_of_numbers())]))
     with pytest.raises(DataError, match=r"a number with a unit in column size \(line 2\)\. Remove the units, so that"):
         sources.table(str(path)).whole()
+
+
+def test_a_remark_that_fills_the_line_of_one_person_is_not_shown(tmp_path):
+    lines = [line.split(",") * 2 for line in lines_of_numbers()]
+    lines[7] = ["Anna withdrew"] * 6
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join(["a,b,c,d,e,f", *map(",".join, lines)]))
+    with pytest.raises(DataError, match=r"a text of 13 characters in column a \(line 9\)") as raised:
+        sources.table(str(path)).whole()
+    assert "Anna" not in str(raised.value)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -49,6 +50,17 @@ def test_freed_blocks_go_back_to_the_operating_system(first):
     program = f"FIRST = {first}\n{_BLOCKS}"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert float(done.stdout) < 50
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no glibc")
+def test_limits_of_malloc_in_the_environment_are_kept(monkeypatch):
+    library = mock.Mock()
+    monkeypatch.setattr(large.ctypes, "CDLL", lambda name: library)
+    monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_", raising=False)
+    monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "67108864")
+    large.release_memory()
+    assert library.mallopt.call_args_list == [mock.call(large._TRIM_THRESHOLD, large._RETURNED)]
+    library.malloc_trim.assert_called_once_with(0)
 
 
 def test_a_message_in_both_layouts_is_serialized_once():

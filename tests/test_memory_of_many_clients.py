@@ -1,5 +1,7 @@
 """Test that a simulation keeps little memory for each of many small clients, and that this does not change results."""
 
+import itertools
+
 import numpy as np
 import pytest
 from builders import peak_memory
@@ -8,6 +10,7 @@ from flower_pca import simulate
 from flower_pca.algorithms.local_power import _AlignedAnswers
 from flower_pca.base import linalg
 from flower_pca.stages import weighing
+from flower_pca.stages.opening import LARGEST_SITE, _largest_so_far
 
 BYTES = 5_000  # the most that a run may take for each client beside its rows
 ROWS, COLUMNS, K = 20, 100, 3
@@ -64,6 +67,31 @@ def test_aligned_answers_have_the_same_sum_whether_the_largest_client_is_known_o
     ]
     parts = [reply["Y"] @ turn for reply, turn in zip(replies.values(), turns, strict=True)]
     np.testing.assert_allclose(sums[0], sum(parts), atol=1e-13)
+
+
+@pytest.mark.parametrize("align", ["procrustes", "sign"])
+@pytest.mark.parametrize("expected", [None, 1, 2, 99])
+def test_the_sum_of_aligned_answers_does_not_depend_on_their_order(align, expected):
+    rng = np.random.default_rng(3)
+    # Clients 1 and 2 have equally many rows, and client 0 now claims more rows than in the opening.
+    replies = {
+        i: {"X": linalg.orth(rng.standard_normal((9, 3))), "Y": rng.standard_normal((9, 3)), "n": np.array(n)}
+        for i, n in enumerate((60 if expected in (1, 2) else 10, 50, 50))
+    }
+    sums = []
+    for order in itertools.permutations(replies):
+        answers = _AlignedAnswers(align, expected)
+        for client in order:
+            answers.add(client, replies[client])
+        sums.append(answers.sum())
+    np.testing.assert_allclose(sums, np.broadcast_to(sums[0], np.shape(sums)), atol=1e-13)
+
+
+def test_the_client_with_the_most_rows_does_not_depend_on_the_order_of_answers():
+    total = None
+    for client, n in ((7, 50), (2, 50), (4, 10)):
+        total = _largest_so_far(total, client, {"n": np.array(n)})
+    assert int(total[LARGEST_SITE]) == 2
 
 
 @pytest.mark.parametrize("missing", ["error", "mean"])

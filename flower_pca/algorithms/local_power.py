@@ -77,20 +77,24 @@ class _AlignedAnswers:
             return
         self.waiting[client] = reply
         if client == self.expected:
-            self.sum()
+            self._align_with(client)
 
     def sum(self) -> Array:
         """Return sum C_i X_i O_i, in which O_i aligns X_i with the block of the client that has the most rows."""
         if self.base is None:
-            largest = max(self.waiting.values(), key=lambda reply: int(reply["n"]))
-            self.base = largest["X"].astype(np.float64)
-            # C_i is not divided by the number of rows, so it already includes the paper's weights n_i / n.
-            self.total = np.zeros(self.base.shape)
-            # Answers are added in the order of arrival.
-            for client in list(self.waiting):
-                self._add_aligned(self.waiting.pop(client))
+            # Among clients with equally many rows, the order of arrival must not decide.
+            self._align_with(max(self.waiting, key=lambda client: (int(self.waiting[client]["n"]), -client)))
         assert self.total is not None
         return self.total
+
+    def _align_with(self, largest: int) -> None:
+        """Add the waiting answers, aligned with the block of this client."""
+        self.base = self.waiting[largest]["X"].astype(np.float64)
+        # C_i is not divided by the number of rows, so it already includes the paper's weights n_i / n.
+        self.total = np.zeros(self.base.shape)
+        # Answers are added in the order of arrival.
+        for client in list(self.waiting):
+            self._add_aligned(self.waiting.pop(client))
 
     def _add_aligned(self, reply: Arrays) -> None:
         assert self.base is not None

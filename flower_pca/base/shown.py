@@ -86,8 +86,10 @@ def kind_of_cell(cell: object) -> str:
     if not isinstance(cell, str):
         return f"a value of type {type(cell).__name__}"
     text = cell.strip()
+    # Each run of spaces becomes one space, because a long run could be divided among parts of a pattern in many ways.
+    line = " ".join(text.split())
     for pattern, kind in _KINDS:
-        if re.fullmatch(pattern, text) and (text[0] == "#" or any(map(str.isdigit, text))):
+        if re.fullmatch(pattern, line) and (line[0] == "#" or any(map(str.isdigit, line))):
             return kind
     if "\u2026" in text:
         return "a long text"

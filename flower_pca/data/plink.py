@@ -67,6 +67,9 @@ def bed(
         if variants is not None:
             wanted = _listed_variants(variants)
             for j, (name, turned) in names_of_variants.names_in_list(names, wanted).items():
+                # A listed name with one allele would hide that the strand is unknown.
+                if not ambiguous and names_of_variants.is_ambiguous(names[j]):
+                    continue
                 names[j] = name
                 other[j] ^= turned
             chosen = _positions_of_variants(file, names, wanted, variants)

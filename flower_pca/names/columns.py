@@ -57,6 +57,7 @@ _TEXT: Final = re.compile(r"(text\b|['\"](?![-+]?\d|datetime|timedelta|period|co
 _CELL: Final = re.compile(r"(['\"])([^\d'\"…]+)\1 in column ")  # a description of a bad cell that holds a word
 # A description of a bad cell begins with its content, which no message shows.
 _QUOTED: Final = re.compile(r"(?P<cell>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")(?P<rest> in column .*)", re.DOTALL)
+_PLACE: Final = re.compile(rf"\(((?:line|row) [\d,]+)\)(?:{_AMONG})?$")  # the place at the end of a description
 # These words stand for missing values, so they say nothing about a person. Nor do signs.
 _SAY_NOTHING: Final = {
     "unknown", "missing", "none", "nil", "nd", "n.d.", "n.a.", "not known", "not available", "not done", "pending",
@@ -431,7 +432,7 @@ def unusable_columns_error(who: object, words: Mapping[str, str], *, file: bool 
         remedy = f"If {which} categories, use {option('categorical', texts)}. Otherwise, c{remedy[1:]}"
     if coded and file:
         # The word is not the end of the sentence, because a full stop would look like a part of it.
-        often = {word for word, number in Counter(coded.values()).items() if number > _ALIKE}
+        often = _recurring(words, coded)
         named = sorted({word if word in often or _says_nothing(word) else "..." for word in coded.values()})
         gaps = f"{reader_argument('gaps', named)} to mark them as missing"
         cells = f"cells with {join_with_or([_shown_cell(word, word in often) for word in sorted({*coded.values()})])}"
@@ -470,16 +471,25 @@ def _grouped(words: Mapping[str, str], coded: Mapping[str, str]) -> list[str]:
     """Return the descriptions of bad columns. Of many columns with the same coded word, only the first is described."""
     shown: list[str] = []
     said: set[str] = set()
-    number = Counter(coded.values())
+    number, often = Counter(coded.values()), _recurring(words, coded)
     for name, described in words.items():
         word = coded.get(name)
-        if word is None or number[word] <= _ALIKE:
+        if word not in often:
             shown.append(without_cell(described))
         elif word not in said:
             said.add(word)
-            # A word that occurs in many columns is a code.
             shown.append(f"{described.removesuffix(_AMONG)} and in {number[word] - 1} more columns")
     return shown
+
+
+def _recurring(words: Mapping[str, str], coded: Mapping[str, str]) -> set[str]:
+    """Return the words that are codes, because they occur in many columns and not only in the row of one person."""
+    number, rows = Counter(coded.values()), set()
+    for name, word in coded.items():
+        if found := _PLACE.search(words[name]):
+            rows.add((word, found[1]))
+    several = Counter(word for word, _ in rows)
+    return {word for word in number if number[word] > _ALIKE and several[word] > 1}
 
 
 def without_cell(described: str) -> str:

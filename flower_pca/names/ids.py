@@ -56,7 +56,9 @@ def order_of_ids(ids: Sequence[str], who: str) -> Array:
         twice = [name for name, count in Counter(ids).items() if count > 1]
         if twice:
             first, second = [i for i, name in enumerate(ids) if name == twice[0]][:2]
-            more = f", and {labels.count(len(twice) - 1, 'more id')} occur twice" if len(twice) > 1 else ""
+            more = ""
+            if len(twice) > 1:
+                more = f", and {labels.count(len(twice) - 1, 'more id')} {'repeats' if len(twice) == 2 else 'repeat'}"
             raise DataError(
                 f"{what} repeat: rows {first} and {second} (from 0 on) have the same id{more}. Keep one row for each "
                 "person."

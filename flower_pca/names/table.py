@@ -455,7 +455,14 @@ def with_variants_of_all_sites(tables: Sequence[Table]) -> list[Table]:
 
 
 def _with_names_of_variants(table: Table, found: Mapping[int, tuple[str, bool]]) -> Table:
-    """Return the table with these names at these positions, and with counts of the other allele where they differ."""
+    """Return the table with these names at these positions, and with counts of the other allele where they differ.
+
+    In an array in memory, all values of such a column must be 0 or NaN, because nobody has the allele that they count.
+    Other values are no counts, or stand for missing values, so such a column keeps its name.
+    """
+    if isinstance(table.values, np.ndarray):
+        zero = table.values.dtype.kind in "iuf"
+        found = {j: pair for j, pair in found.items() if zero and not np.nan_to_num(table.values[:, j]).any()}
     names = [*(table.names or ())]
     for j, (name, _) in found.items():
         names[j] = name

@@ -88,7 +88,8 @@ def names_in_list(names: Sequence[str], listed: Iterable[str]) -> dict[int, tupl
 def complete_names(sites: Sequence[Sequence[str]]) -> list[dict[int, tuple[str, bool]]]:
     """Return for each site the complete names of variants of which it knows only one allele: see `names_in_list`.
 
-    A name is completed if exactly one name with two alleles fits, or if two sites know one allele each.
+    A name is completed if exactly one name with two alleles fits, or if two sites know one allele each. But A and T, or
+    C and G, of two sites are not combined, because they may be the same allele on two strands.
     """
     incomplete = {_place_of(name) for names in sites for name in names if lacks_allele(name)}
     if not incomplete:
@@ -109,6 +110,7 @@ def complete_names(sites: Sequence[Sequence[str]]) -> list[dict[int, tuple[str, 
         for place, alleles in known.items()
         if len(alleles) == 2 and not whole[place]
     }
+    pairs = {name for name in pairs if not is_ambiguous(name)}
     listed = sorted(pairs.union(*whole.values()))
     found = [names_in_list(names, listed) for names in compared]
     return [{some[i]: pair for i, pair in own.items()} for some, own in zip(positions, found, strict=True)]
@@ -122,16 +124,21 @@ def _place_of(name: str) -> str:
 def _counts_other_allele(name: str, other: str) -> bool | None:
     """Return whether the second name counts the other allele than the first name, or None if they do not fit.
 
-    At least one of the names lacks an allele, which comes first in the name.
+    At least one of the names lacks an allele, which comes first in the name. A name without alleles fits no other name,
+    because it does not say which allele is counted.
     """
     (first, second), (as_first, as_second) = name.split(":")[2:4], other.split(":")[2:4]
+    if second in _ABSENT or as_second in _ABSENT:
+        return None
     if first in _ABSENT:
-        if second in _ABSENT or second == as_second:
+        if second == as_second:
             return False
-        return True if second == as_first or as_first in _ABSENT else None
+        if as_first in _ABSENT:  # A and T, or C and G, may be the same allele on two strands.
+            return None if tuple(sorted((second, as_second))) in _AMBIGUOUS else True
+        return True if second == as_first else None
     if as_first not in _ABSENT:
         return None
-    if as_second in _ABSENT or as_second == second:
+    if as_second == second:
         return False
     return True if as_second == first else None
 

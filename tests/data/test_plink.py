@@ -12,6 +12,7 @@ from flower_pca.blocks import adapters
 from flower_pca.blocks import bed as blocks_of_bed
 from flower_pca.data import sources
 from flower_pca.names import variants
+from flower_pca.names.table import Table, with_variants_of_all_sites
 from flower_pca.rows.local import LocalData
 
 PAIRS = [("A", "G"), ("C", "T"), ("A", "T"), ("C", "G")]
@@ -396,6 +397,70 @@ def test_two_sites_that_know_one_allele_each_have_one_variant(tmp_path):
     whole = sources.table(str(tmp_path))
     assert whole.names == ("1:1000:A:G", "1:1001:C:T")
     assert np.asarray(whole.values)[:, 0].tolist() == [2.0] * 4 + [0.0] * 4
+
+
+@pytest.mark.parametrize("alleles", [("A", "T"), ("G", "C")])
+def test_alleles_of_two_sites_that_may_be_one_allele_on_two_strands_are_not_combined(tmp_path, alleles):
+    counts = np.zeros((4, 2))
+    counts[:, 1] = [0, 1, 2, 1]
+    for name, allele in zip("ab", alleles, strict=True):
+        write_bed(tmp_path / f"{name}.bed", counts, alleles=[("0", allele), ("C", "T")])
+    with pytest.raises(DataError, match=r"Give all sites the same list of variants: bed\(path="):
+        sources.table(str(tmp_path))
+    with pytest.raises(DataError, match=r"lacks 1 of the 2 variants"):
+        sources.table(f"bed(path={str(tmp_path / 'a.bed')!r}, variants={str(tmp_path / 'b.bim')!r})")
+
+
+@pytest.mark.parametrize(
+    "column", [np.array([0, -9, 0, 0]), np.array([0, 0, 255, 0], dtype=np.uint8), np.array([7.5, 3.0, 7.5, 0.0])]
+)
+def test_entries_that_count_no_absent_allele_are_left_alone(column):
+    """Such entries are codes for missing values, or numbers that are no counts."""
+    named = ("1:1000:0:A", "1:1001:C:T")
+    tables = [
+        Table(np.column_stack([column, [1, 0, 2, 1]]), named, site="a"),
+        Table(np.array([[0.0, 1.0], [2.0, 1.0], [1.0, 0.0]]), ("1:1000:A:G", named[1]), site="b"),
+    ]
+    first, _ = with_variants_of_all_sites(tables)
+    assert first.names == named
+    assert np.array_equal(first.values[:, 0], column)
+    with pytest.raises(DataError, match=r"writes 0 for an allele that nobody at the site has"):
+        simulate("covariance", tables, n_components=1)
+
+
+@pytest.mark.parametrize("column", [np.zeros(4, dtype=np.uint8), np.array([0.0, np.nan, 0.0, 0.0])])
+def test_tables_in_memory_get_the_names_of_variants_of_other_sites(column):
+    tables = [
+        Table(np.column_stack([column, [1, 0, 2, 1]]), ("1:1000:0:A", "1:1001:C:T")),
+        Table(np.array([[0.0, 1.0], [2.0, 1.0]]), ("1:1000:A:G", "1:1001:C:T")),
+    ]
+    first, second = with_variants_of_all_sites(tables)
+    assert first.names == second.names
+    np.testing.assert_array_equal(first.values[:, 0], 2 - column)
+
+
+@pytest.mark.parametrize("by", ["site", "list"])
+def test_a_variant_without_alleles_gets_no_name_of_other_sites(tmp_path, by):
+    """It is unknown which allele its entries count."""
+    counts, _ = populations(people=8, variants=2)
+    write_bed(tmp_path / "a.bed", counts, alleles=[("0", "0"), ("C", "T")])
+    write_bed(tmp_path / "b.bed", counts, alleles=[("A", "G"), ("C", "T")])
+    if by == "site":
+        with pytest.raises(DataError, match=r"writes 0 for an allele that nobody at the site has"):
+            sources.table(str(tmp_path))
+    else:
+        with pytest.raises(DataError, match=r"lacks 1 of the 2 variants"):
+            sources.table(f"bed(path={str(tmp_path / 'a.bed')!r}, variants={str(tmp_path / 'b.bim')!r})")
+
+
+def test_a_list_with_one_allele_does_not_hide_that_a_strand_is_unknown(tmp_path):
+    counts, _ = populations(people=8, variants=2)
+    write_bed(tmp_path / "a.bed", counts, alleles=[("0", "A"), ("C", "T")])
+    write_bed(tmp_path / "b.bed", counts, alleles=[("A", "T"), ("C", "T")])
+    table = f"bed(path={str(tmp_path / 'b.bed')!r}, variants={str(tmp_path / 'a.bim')!r}, ambiguous={{}})"
+    assert sources.table(table.format(True)).names[0] == "1:1000:0:A"
+    with pytest.raises(DataError, match=r"lacks 1 of the 2 variants that \S+a\.bim lists, for example 1:1000:0:A\."):
+        sources.table(table.format(False))
 
 
 def test_a_variant_that_fits_two_names_is_not_guessed(tmp_path):

@@ -570,6 +570,16 @@ BY_COLUMNS = [
         "The ids of the rows of client 1 (lab) repeat: rows 10 and 14 (from 0 on) have the same id. Keep one",
         DataError,
     ),
+    Refused(
+        lab(lambda t: t.rename(index={"P007": "P008", "P009": "P010", "P011": "P012"})),
+        "have the same id, and 2 more ids repeat. Keep one",
+        DataError,
+    ),
+    Refused(
+        lab(lambda t: t.rename(index={"P007": "P008", "P009": "P010"})),
+        "have the same id, and 1 more id repeats. Keep one",
+        DataError,
+    ),
     Refused(lab(lambda t: t.rename(index={"P007": " "})), "1 row of client 1 (lab) has no id", DataError),
     Refused(
         lab(lambda t: t.reset_index(drop=True)),

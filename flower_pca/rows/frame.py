@@ -22,6 +22,9 @@ from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.gram import GramSum
 from flower_pca.rows.split import ColumnPreparation
 
+# If fewer than one value in this many is missing, replacing single values takes two thirds of the time of a bit mask.
+# If one value in 20 is missing, it takes four times as long.
+_RARE: Final = 100
 _ONE_COPY: Final = 0.5  # A single copy of an allele counts 1, so a smaller count is a rounding error.
 
 
@@ -404,7 +407,7 @@ def blocks_about_mean(
 
 def fill_gaps_in_place(rows: Array, gap: Any, gaps: Array) -> None:
     """Replace missing values by `gap`, a single value or one value per column, in place."""
-    if np.ndim(gap) or gap != 0.0:
+    if np.ndim(gap) or gap != 0.0 or np.count_nonzero(gaps) * _RARE < gaps.size:
         np.copyto(rows, gap, where=gaps, casting="same_kind")
         return
     # A bit mask is faster than branches, which would be unpredictable. -1 keeps all bits, and 0 clears them.

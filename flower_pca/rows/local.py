@@ -410,9 +410,9 @@ class LocalData(RowOperator):
             return np.asarray(self.measured.scatter().product_in_frame(Z, self.frame), dtype=self.dtype)
         if self.measured.columns is not None:
             self.require_complete_rows()
-            return by_columns.product_by_columns(self.measured.columns, Z, self._full_frame).astype(
-                self.dtype, copy=False
-            )
+            # Without missing values, blocks are not searched for them.
+            frame = self._full_frame if self.missing else replace(self.frame, fill=None)
+            return by_columns.product_by_columns(self.measured.columns, Z, frame).astype(self.dtype, copy=False)
         blocks, frame = self._blocks_and_frame()
         return product_in_frame(blocks, Z, frame).astype(self.dtype, copy=False)
 

@@ -43,7 +43,8 @@ def moments_by_column(source: ColumnBlocks) -> Moments:
     seen = np.maximum(count, 1)
     # These are whole numbers, so the difference does not lose digits.
     m2 = (count * squares - sums**2) / seen
-    return Moments(n, sums / seen, m2, None if (count == n).all() else count)
+    # A copy does not keep the memory of the other sums.
+    return Moments(n, sums / seen, m2, None if (count == n).all() else count.copy())
 
 
 def peaks_by_column(source: ColumnBlocks) -> Array:

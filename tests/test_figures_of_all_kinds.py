@@ -455,16 +455,12 @@ def test_values_within_the_trace_are_nearer_to_all_that_rows_can_have(seed: int)
     assert np.linalg.norm(within - exact) <= np.linalg.norm(values - exact) * (1.0 + 1e-15)
 
 
-def scores_by_numpy(X: Array, result: PCAResult) -> Array:
-    return np.asarray((X - X.mean(axis=0)) @ result.components_.T)
-
-
 def test_errors_of_tied_components_are_those_of_the_components_that_the_result_has() -> None:
     """Rows with a single 1 have the same variance in all directions, so another basis would be as good."""
     X = np.tile(np.eye(9), (6, 1))
     parts = [X[:7], X[7:30], X[30:]]
     for name in ("covariance", "krylov"):
         result = simulate(name, parts, n_components=2, standard_errors=True)
-        squares = scores_by_numpy(X, result) ** 2 / (len(X) - 1)
+        squares = (framed(X) @ result.components_.T) ** 2 / (len(X) - 1)
         within = sum(len(own) * own.var(axis=0, ddof=1) for own in np.split(squares, [7, 30]))
         np.testing.assert_allclose(result.variance_errors_, np.sqrt(within), rtol=1e-6)

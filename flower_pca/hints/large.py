@@ -21,7 +21,7 @@ from flower_pca.hints.sites import ENDS, AllSites, Site
 from flower_pca.rows.local import LocalData
 
 ROWS: Final = 2**23  # maximum number of rows of all sites for which a number for each row is kept (64 MB)
-_HELD: Final = 2**23  # maximum number of entries of suspicious columns that are examined at a time (64 MB)
+_HELD: Final = 2**20  # maximum number of entries of suspicious columns that are examined at a time (8 MB)
 _FOLDED: Final = 64  # number of rows that are compared at once, because numpy is slow along short rows
 _FEW: Final = 3  # number of columns that rule out most rows as sums of other rows
 _LINES: Final = 7  # the maximum number of lines of statistics below a table
@@ -328,8 +328,9 @@ def _equal_rows(clients: Sequence[LocalData], marks: Sequence[Array], rounding: 
     far = np.flatnonzero(np.abs(every) > _FAR / np.finfo(np.float64).eps * rounding)
     every[far] = np.abs(every[far]).max(initial=0.0) * np.arange(2, len(far) + 2)
     ordered = np.sort(every)
-    if not (np.diff(ordered) <= rounding).any():
+    if not _has_equal_neighbors(ordered, rounding):
         return None
+    del ordered
     order = np.argsort(every, kind="stable")
     new = np.diff(every[order]) > rounding
     groups = np.concatenate([[0], np.cumsum(new)])
@@ -345,6 +346,12 @@ def _equal_rows(clients: Sequence[LocalData], marks: Sequence[Array], rounding: 
     if 2 * differ.sum() > len(checked):
         return []
     return np.split(found, np.cumsum([len(some) for some in marks])[:-1])
+
+
+def _has_equal_neighbors(ordered: Array, rounding: float) -> bool:
+    """Return whether two sorted numbers are equal except for rounding. Only some are compared at a time."""
+    parts = (ordered[start : start + _HELD + 1] for start in range(0, len(ordered), _HELD))
+    return any(bool((np.diff(part) <= rounding).any()) for part in parts)
 
 
 def _differ(clients: Sequence[LocalData], some: Array, others: Array) -> Array:

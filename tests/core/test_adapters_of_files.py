@@ -18,7 +18,7 @@ from flower_pca.base.errors import DataError
 from flower_pca.blocks import adapters, source
 from flower_pca.data import reading
 from flower_pca.data.sources import make
-from flower_pca.hints import faults
+from flower_pca.hints import faults, large
 from flower_pca.names.origin import Origin
 from flower_pca.names.table import Table
 from flower_pca.rows.frame import Frame
@@ -297,7 +297,8 @@ def test_a_run_on_rows_in_a_file_holds_a_small_part_of_them(kind, tmp_path, monk
     monkeypatch.setattr(source, "_BLOCK", 2**12)
     monkeypatch.setattr(faults, "CHEAP", 2**15)  # The search for faults copies a few rows, which are all of these.
     monkeypatch.setattr(faults, "BARE", 2**15)
-    rows = np.tile(ROWS, (400, 1))
+    monkeypatch.setattr(large, "_HELD", 2**15)
+    rows = np.tile(ROWS, (40, 10))  # A number for each row is kept, so these rows are wide.
     rows += np.random.default_rng(2).standard_normal(rows.shape)
     assert rows.size > 2**15
     given = KINDS_OF_ROWS[kind](rows, tmp_path)

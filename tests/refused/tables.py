@@ -172,11 +172,15 @@ LOCAL = [
 ]
 BOUNDED = [
     Refused(
-        {"value": value, "bound": bound},
-        "Y of this client has an entry that is not finite or exceeds .*, the bound of the masks",
-        DataError,
+        {"value": value, "bound": bound}, f"Y of this client has an entry that is not finite or {too_large}", DataError
     )
-    for value, bound in ((1.001, 1.0), (-1.001, 1.0), (np.nan, 1.0), (np.inf, 0.0), (1e29, 0.0))
+    for value, bound, too_large in (
+        (1.001, 1.0, "exceeds .*, the bound of the masks"),
+        (-1.001, 1.0, "exceeds .*, the bound of the masks"),
+        (np.nan, 1.0, "exceeds .*, the bound of the masks"),
+        (np.inf, 0.0, "too large for masked sums, .* Scale the data"),
+        (1e29, 0.0, "too large for masked sums, .* Scale the data"),
+    )
 ]
 KEYS = [
     *[Refused({"nodes": nodes}, "nodes must be a whole number of at least 1") for nodes in (0, -1, 2.0, True, "2")],

@@ -166,7 +166,7 @@ def test_gaps_in_new_rows_of_a_robust_result_can_be_filled():
 
 
 def test_track_names_the_file_as_well(tmp_path, capsys):
-    for text, message in (("a,b\n", "x.csv has no rows."), ("a,b\n1,x\n", "'x' in column b (line 2)")):
+    for text, message in (("a,b\n", "x.csv has no rows."), ("a,b\n1,x\n", "a text of 1 letter in column b (line 2)")):
         (tmp_path / "x.csv").write_text(text)
         words = ["track", tmp_path / "x.csv", "--batch", 2, "--components", 1, "--out", tmp_path / "out"]
         code, said, err = flower_pca(capsys, *words)

@@ -297,7 +297,12 @@ class Federation:
         return node
 
     def present(self, *partitions):
-        """Start the nodes that are missing, sign off those that are not named, and wait until that is so."""
+        """Start the nodes that are missing, sign off those that are not named, and wait until that is so.
+
+        No node stalls in its next message, even if a test that failed before had asked for it.
+        """
+        for left in self.folder.glob("*.stall"):
+            left.unlink()
         for node in self.nodes:
             if node.process.poll() is None and node.partition not in partitions:
                 node.terminate()

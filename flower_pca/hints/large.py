@@ -20,7 +20,7 @@ from flower_pca.hints.doubles import doubles, least_repeated
 from flower_pca.hints.sites import ENDS, AllSites, Site
 from flower_pca.rows.local import LocalData
 
-ROWS: Final = 2**23  # maximum number of rows of all sites for which a number for each row is kept (64 MB)
+ROWS: Final = 2**21  # maximum number of rows of all sites for which numbers and two columns are kept (some 200 MB)
 _HELD: Final = 2**20  # maximum number of entries of suspicious columns that are examined at a time (8 MB)
 _FOLDED: Final = 64  # number of rows that are compared at once, because numpy is slow along short rows
 _FEW: Final = 3  # number of columns that rule out most rows as sums of other rows

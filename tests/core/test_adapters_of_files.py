@@ -298,7 +298,7 @@ def test_a_run_on_rows_in_a_file_holds_a_small_part_of_them(kind, tmp_path, monk
     monkeypatch.setattr(faults, "CHEAP", 2**15)  # The search for faults copies a few rows, which are all of these.
     monkeypatch.setattr(faults, "BARE", 2**15)
     monkeypatch.setattr(large, "_HELD", 2**15)
-    rows = np.tile(ROWS, (80, 10))  # A number for each row is kept, so these rows are wide.
+    rows = np.tile(ROWS, (40, 20))  # A few numbers for each row are kept, so these rows are wide.
     rows += np.random.default_rng(2).standard_normal(rows.shape)
     assert rows.size > 2**15
     given = KINDS_OF_ROWS[kind](rows, tmp_path)

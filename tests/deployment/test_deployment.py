@@ -299,7 +299,7 @@ def test_a_node_whose_app_dies_is_left_out_after_two_messages_and_counts_again_o
 
 
 def test_a_node_whose_power_fails_in_the_middle_of_a_message_is_in_the_result_once_it_is_back(federation):
-    """All of its processes are killed at once. Flower refuses its key for a minute, and then takes it."""
+    """All of its processes are killed at once. Flower takes its key again as soon as it has given up the node."""
     federation.present(0, 1, 2)
     slow, last = federation.node(0), federation.node(2)
     run = federation.run("Krylov", hold=1, **RUN)
@@ -309,14 +309,10 @@ def test_a_node_whose_power_fails_in_the_middle_of_a_message_is_in_the_result_on
     run.go_on()
     slow.stalled()
     last.stalled()
-    assert (
-        len(last.processes()) >= 6
-    )  # processes of Flower and of the ClientApp, each with the command that waits for it
+    assert len(last.processes()) >= 3  # processes of Flower and of the ClientApp
     last.kill()
     last.stall.unlink()
 
-    with pytest.raises(RuntimeError, match="has ended"):  # Flower still believes that the killed node is there.
-        federation.start_node(2).connected()
     wait("the end of the minute", lambda: federation.is_offline(last), pause=1.0)
     time.sleep(5.0)  # The server polls several times: a node that is back before a poll is believed to be at work.
     back = federation.start_node(2).connected()

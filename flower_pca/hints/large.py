@@ -21,7 +21,7 @@ from flower_pca.hints.sites import ENDS, AllSites, Site
 from flower_pca.rows.local import LocalData
 
 ROWS: Final = 2**21  # maximum number of rows of all sites for which numbers and two columns are kept (some 200 MB)
-_HELD: Final = 2**20  # maximum number of entries of suspicious columns that are examined at a time (8 MB)
+_HELD: Final = 2**18  # maximum number of entries of suspicious columns that are examined at a time (2 MB)
 _FOLDED: Final = 64  # number of rows that are compared at once, because numpy is slow along short rows
 _FEW: Final = 3  # number of columns that rule out most rows as sums of other rows
 _LINES: Final = 7  # the maximum number of lines of statistics below a table
@@ -127,7 +127,7 @@ class LargeTables:
             if not len(found.large):
                 continue
             telling = _telling_columns(self.sample, site)
-            rows = np.nan_to_num(_columns_of(client, telling[: max(_HELD // max(client.n, 1), 2)]))
+            rows = np.nan_to_num(_columns_of(client, telling[: max(_HELD // max(client.n, 1), 2)]), copy=False)
             large = found.large
             if len(large) > 2000:  # Sums are among the largest rows.
                 sizes = np.abs(rows[large]).sum(axis=1)
@@ -295,7 +295,11 @@ def _telling_columns(sample: AllSites, site: Site) -> Array:
 
 def _columns_of(client: LocalData, columns: Array) -> Array:
     """Return some columns of all rows in double precision."""
-    return np.concatenate([block[:, columns].astype(np.float64) for block in client.blocks()])
+    found, start = np.empty((client.n, len(columns))), 0
+    for block in client.blocks():
+        found[start : start + len(block)] = block[:, columns]
+        start += len(block)
+    return found
 
 
 def _weights(sample: AllSites) -> Array:
@@ -319,27 +323,19 @@ def _rounding(sample: AllSites) -> float:
 
 
 def _equal_rows(clients: Sequence[LocalData], marks: Sequence[Array], rounding: float) -> list[Array] | None:
-    """Return whole numbers that are equal for equal rows, for the rows of each site. Return None if all rows differ.
+    """Return whole numbers that are equal for equal rows, for the rows of each site.
 
-    Return [] if rows with equal numbers turn out to be different.
+    Return None if hardly any rows are equal. Return [] if rows with equal numbers turn out to be different.
     """
-    every = np.concatenate(marks)
-    # A fill value such as 1e20 hides the other values of its row, so such rows are taken as different.
-    far = np.flatnonzero(np.abs(every) > _FAR / np.finfo(np.float64).eps * rounding)
-    every[far] = np.abs(every[far]).max(initial=0.0) * np.arange(2, len(far) + 2)
-    ordered = np.sort(every)
-    if not _has_equal_neighbors(ordered, rounding):
-        return None
-    del ordered
-    order = np.argsort(every, kind="stable")
-    new = np.diff(every[order]) > rounding
-    groups = np.concatenate([[0], np.cumsum(new)])
-    found = np.empty(len(every), dtype=np.int64)
-    found[order] = groups
-    starts = np.flatnonzero(np.concatenate([[True], new]))
-    sizes = np.diff(np.append(starts, len(every)))
+    every = _comparable_numbers(marks, rounding)
+    every.sort()  # In place: the order of the rows takes much more memory, and is needed only for equal rows.
+    starts = _starts_of_groups(every, rounding)
+    sizes = np.diff(starts, append=len(every))
     if sizes.max() < shapes.OFTEN and len(every) - len(starts) < min(least_repeated(client.n) for client in clients):
         return None  # So few rows cause no hint. Among millions, a few numbers are equal by accident.
+    order = np.argsort(_comparable_numbers(marks, rounding), kind="stable")
+    found = np.empty(len(every), dtype=np.int64)
+    found[order] = np.repeat(np.arange(len(starts)), sizes)
     several = starts[sizes > 1]
     checked = several[np.unique(np.linspace(0, len(several) - 1, _CHECKED).astype(int))]
     differ = _differ(clients, order[checked], order[checked + 1])
@@ -348,10 +344,25 @@ def _equal_rows(clients: Sequence[LocalData], marks: Sequence[Array], rounding: 
     return np.split(found, np.cumsum([len(some) for some in marks])[:-1])
 
 
-def _has_equal_neighbors(ordered: Array, rounding: float) -> bool:
-    """Return whether two sorted numbers are equal except for rounding. Only some are compared at a time."""
-    parts = (ordered[start : start + _HELD + 1] for start in range(0, len(ordered), _HELD))
-    return any(bool((np.diff(part) <= rounding).any()) for part in parts)
+def _comparable_numbers(marks: Sequence[Array], rounding: float) -> Array:
+    """Return the numbers of the rows of all sites in one array.
+
+    A fill value such as 1e20 hides the other values of its row, so such rows get different numbers.
+    """
+    every = np.concatenate(marks)
+    far = np.flatnonzero(np.abs(every) > _FAR / np.finfo(np.float64).eps * rounding)
+    every[far] = np.abs(every[far]).max(initial=0.0) * np.arange(2, len(far) + 2)
+    return every
+
+
+def _starts_of_groups(ordered: Array, rounding: float) -> Array:
+    """Return the positions at which sorted numbers differ from the number before them by more than rounding."""
+    pieces = range(1, len(ordered), _HELD)  # Differences of all numbers at once would take much memory.
+    found = [np.array([0], dtype=np.int32)]
+    for start in pieces:
+        new = np.flatnonzero(np.diff(ordered[start - 1 : start + _HELD]) > rounding)
+        found.append((start + new).astype(np.int32))
+    return np.concatenate(found)
 
 
 def _differ(clients: Sequence[LocalData], some: Array, others: Array) -> Array:

@@ -48,7 +48,7 @@ def test_a_local_set_of_hugging_face(local_set):
     chosen = table(f"hugging_face(name={local_set!r}, columns=['z', 'x'])")
     assert chosen.names == ("z", "x")
     assert np.array_equal(chosen.rows, wanted[:, [3, 0]])
-    with pytest.raises(DataError, match=r"must hold numbers, but there is 's0' in column site\."):
+    with pytest.raises(DataError, match=r"must hold numbers, but there is a text of 2 characters in column site\."):
         make(f"hugging_face(name={local_set!r})")
     with pytest.raises(ConfigError, match=r"/set has no column 'w'\."):
         make(f"hugging_face(name={local_set!r}, columns=['w'])")

@@ -318,7 +318,7 @@ def test_what_was_not_looked_for_is_said(monkeypatch):
     assert "were not looked for, because there are too many sites" in said_of_large(many, most=2**14)
     wide = [np.random.default_rng(seed).integers(0, 3, (40, 500)).astype(float) for seed in range(3)]
     assert "were not looked for, because there are too many columns" in said_of_large(wide, None)
-    sparse = [sp.random_array((500, 20), density=0.1, rng=np.random.default_rng(seed), format="csr") for seed in (0, 1)]
+    sparse = [sp.random(500, 20, density=0.1, random_state=seed, format="csr") for seed in (0, 1)]
     clients = [LocalData(rows, missing=True) for rows in sparse]
     (hint,) = faults.find_hints(clients)
     assert hint.endswith("similar mistakes were not looked for, because the rows are sparse.")

@@ -224,6 +224,19 @@ def test_codes_and_units_among_many_rows_are_named_by_a_sample():
     assert "Column weight looks as if site2 had other units" in said
 
 
+def test_suspicious_columns_of_many_rows_are_read_together(monkeypatch):
+    """Each look reads all rows again, and they may be in a large file."""
+    sites = [large_site(seed) for seed in range(3)]
+    for j in range(len(COLUMNS)):
+        sites[0][7 + j, j] = -999
+    read, columns_of = [], large._columns_of
+    monkeypatch.setattr(large, "_columns_of", lambda client, some: read.append(len(some)) or columns_of(client, some))
+    monkeypatch.setattr(large, "_HELD", 1)
+    said = said_of_large(sites)
+    assert "holds -999 1 time" in said
+    assert read.count(4) == len(sites)
+
+
 @every("seed", range(10))
 def test_nothing_is_said_of_many_ordinary_rows(seed):
     assert said_of_large([ward_of(seed * 10 + i, 2000) for i in range(3)]) == ""

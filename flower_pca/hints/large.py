@@ -20,8 +20,9 @@ from flower_pca.hints.doubles import doubles, least_repeated
 from flower_pca.hints.sites import ENDS, AllSites, Site
 from flower_pca.rows.local import LocalData
 
-ROWS: Final = 2**21  # maximum number of rows of all sites for which numbers and two columns are kept (some 200 MB)
+ROWS: Final = 2**21  # maximum number of rows of all sites for which numbers and a few columns are kept (some 200 MB)
 _HELD: Final = 2**18  # maximum number of entries of suspicious columns that are examined at a time (2 MB)
+_TOGETHER: Final = 4  # number of suspicious columns that are examined together at least, because each look is a pass
 _FOLDED: Final = 64  # number of rows that are compared at once, because numpy is slow along short rows
 _FEW: Final = 3  # number of columns that rule out most rows as sums of other rows
 _LINES: Final = 7  # the maximum number of lines of statistics below a table
@@ -168,7 +169,7 @@ class LargeTables:
             return said
         columns = suspects(self, *self._extremes())
         rows = sum(client.n for client in self.clients)
-        step = max(_HELD // max(rows, 1), 1)
+        step = max(_HELD // max(rows, 1), _TOGETHER)
         for start in range(0, len(columns), step):
             some = columns[start : start + step]
             sites = [

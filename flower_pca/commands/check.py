@@ -17,16 +17,13 @@ from flower_pca.base.errors import FlowerPCAError
 from flower_pca.base.options import Sentence
 from flower_pca.commands import common
 from flower_pca.commands import run as runs
-from flower_pca.core.config import PCAConfig
+from flower_pca.core.config import COMPONENTS, PCAConfig
 from flower_pca.hints.words import columns_of_few_words, hints_of_words
 from flower_pca.names.columns import enumeration, has_unusable_name, split_names, unusable_columns_error
 from flower_pca.rows.local import LocalData
 
 if TYPE_CHECKING:
     from flower_pca.names.table import Table
-
-# The number of components of a run without --components, and the further columns of a block of krylov
-_COMPONENTS, _OVERSAMPLED = 2, 2
 
 _EPILOG = """\
 This command takes the options of `flower-pca run`. It tries the run without writing files, and prints the errors and
@@ -132,10 +129,12 @@ def _trial_run(args: argparse.Namespace, read: _ReadSites, sites: Sequence[Local
 
 def _lines_about_memory(args: argparse.Namespace, sites: Sequence[LocalData]) -> list[str]:
     """Return a line about the memory of a message in a deployment if its blocks are large, and otherwise []."""
-    components = _COMPONENTS if args.components is None else args.components
+    components = COMPONENTS if args.components is None else args.components
     if not sites or not isinstance(components, int):
         return []
-    size = 8 * sites[0].d * (components + _OVERSAMPLED)
+    from flower_pca.algorithms.krylov import Krylov
+
+    size = 8 * sites[0].d * (components + Krylov.oversample)
     if size <= large.BYTES:
         return []
     # This import loads Flower, which takes a second, so it is made only if it is needed.

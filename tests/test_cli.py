@@ -415,11 +415,11 @@ def test_list_says_of_every_algorithm_what_its_docstring_says(capsys):
 
 @pytest.mark.usefixtures("unillustrated")
 def test_progress_is_shown_on_a_terminal_only(data, tmp_path, capsys, monkeypatch):
-    with common.showing_progress("starting") as on_round:
+    with common.showing_progress() as on_round:
         simulate("krylov", [X], n_components=2, on_round=on_round)
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with common.showing_progress("starting") as on_round:
+    with common.showing_progress() as on_round:
         simulate("krylov", [X], n_components=2, on_round=on_round)
     assert "round" in capsys.readouterr().err
 
@@ -484,7 +484,7 @@ def test_control_c_leaves_a_checkpoint_that_the_same_command_goes_on_from(tmp_pa
 
 def test_an_interruption_that_python_has_swallowed_ends_the_run_after_the_round():
     run, before = SimpleNamespace(history=["round 1"]), signal.signal(signal.SIGINT, signal.default_int_handler)
-    with common.showing_progress("starting") as on_round:
+    with common.showing_progress() as on_round:
         on_round(run)
         with pytest.raises(KeyboardInterrupt):  # as in a callback of an import, which Python ignores
             signal.getsignal(signal.SIGINT)(signal.SIGINT, None)

@@ -112,7 +112,7 @@ def _run_each(
             missing=args.missing,
             tol=args.tol,
         )
-    with common.showing_progress("starting") as on_round:
+    with common.showing_progress() as on_round:
         courses = compare(
             shards,
             algorithms=[spec for spec in specs if spec not in left],

@@ -18,6 +18,7 @@ from flower_pca.base.options import Sentence
 from flower_pca.commands import common
 from flower_pca.commands import run as runs
 from flower_pca.core.config import COMPONENTS, PCAConfig
+from flower_pca.hints import hints_of
 from flower_pca.hints.words import columns_of_few_words, hints_of_words
 from flower_pca.names.columns import enumeration, has_unusable_name, split_names, unusable_columns_error
 from flower_pca.rows.local import LocalData
@@ -76,7 +77,7 @@ def run_check(args: argparse.Namespace) -> int:
             found.append(f"{who} has no rows, so it adds nothing to the result. Leave this site out, or add its rows.")
             read.left_out.append(who)
     groups = [[site] for site in sites] if args.partitioned_by == "columns" else [sites]
-    hints = [hint for group in groups for hint in _hints_of_sites(group)]
+    hints = [hint for group in groups for hint in hints_of(group)]
     read.refused += _error_about_gaps(args, read.shards)
     if sites and not read.errors:
         with warnings.catch_warnings(record=True) as said:
@@ -306,9 +307,3 @@ def _errors_about_words(data: str, tables: Mapping[str, Table]) -> list[str]:
     for hint in advice:
         warnings.warn(Sentence(hint), stacklevel=2)
     return []
-
-
-def _hints_of_sites(sites: Sequence[LocalData]) -> list[str]:
-    from flower_pca import hints
-
-    return list(hints.hints_of(sites))

@@ -333,13 +333,13 @@ def writing_folder(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def showing_progress(what: str) -> Iterator[Callable[[Driven], None]]:
+def showing_progress() -> Iterator[Callable[[Driven], None]]:
     """Yield a function to call after every round.
 
     The function shows the round on stderr. If Python has dropped the exception of a Ctrl-C, the function raises
     KeyboardInterrupt.
     """
-    with _showing_rounds(what) as show, _keeping_interrupts() as require_none:
+    with _showing_rounds() as show, _keeping_interrupts() as require_none:
 
         def after_round(run: Driven) -> None:
             show(run)
@@ -378,7 +378,7 @@ def _keeping_interrupts() -> Iterator[Callable[[], None]]:
 
 
 @contextmanager
-def _showing_rounds(what: str) -> Iterator[Callable[[Driven], None]]:
+def _showing_rounds() -> Iterator[Callable[[Driven], None]]:
     """Yield a function that updates a status line on a terminal, or otherwise prints a line every few seconds."""
     if not sys.stderr.isatty():
         yield _printing_rounds()
@@ -388,7 +388,7 @@ def _showing_rounds(what: str) -> Iterator[Callable[[Driven], None]]:
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None)
+        task = bar.add_task("starting", total=None)
         yield lambda run: bar.update(task, description=str(run.history[-1]))
 
 

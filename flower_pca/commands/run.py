@@ -106,7 +106,7 @@ def run_pca(args: argparse.Namespace) -> int:
     if seen is not None:
         seen.require()
         sys.stderr.write(f"{seen}\n")
-    with common.showing_progress("starting") as on_round, _naming_checkpoint(checkpoint):
+    with common.showing_progress() as on_round, _naming_checkpoint(checkpoint):
         result = simulate(config, shards, on_round=on_round, backend=args.backend, checkpoint=checkpoint, init=init)
     *files, last = _write_files(result, shards, place, args)
     if others := output.leftover_files(place, [*files, last]):

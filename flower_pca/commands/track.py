@@ -181,7 +181,7 @@ def _run_tracker(args: argparse.Namespace, tracker: Tracker, checkpoint: Path | 
     try:
         with (
             watching(events=args.events, live=args.live, title=title, resume=args.resume) as watchers,
-            common.showing_progress("starting") as on_round,
+            common.showing_progress() as on_round,
             _end_on_signal() if args.follow else nullcontext(),
         ):
             if inbox is not None:

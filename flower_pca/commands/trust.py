@@ -119,7 +119,7 @@ def run_audit(args: argparse.Namespace) -> int:
         raise ConfigError("An audit cannot handle missing values. Fill them before the audit, and leave --missing out.")
     shards = common.clients_of(args)
     common.name_sites_without_rows(common.by_site(shards))
-    with common.showing_progress("starting") as on_round:
+    with common.showing_progress() as on_round:
         found = audit(
             args.algorithm,
             shards,

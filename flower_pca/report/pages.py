@@ -114,7 +114,7 @@ def _table_of_columns(result: RobustResult) -> str:
 def personal_words(result: PersonalResult) -> list[str]:
     """Return a paragraph on the numbers of shared and local components, and whether they can be separated (theta)."""
     said = [
-        f"All clients share {_count_with_verb(result.n_components_, 'component')}. In addition, each client has "
+        f"All clients share {labels.count(result.n_components_, 'component')}. In addition, each client has "
         f"{result.local_count_in_words} of its own."
     ]
     if result.local_components:
@@ -153,12 +153,6 @@ def personal_tables(result: PersonalResult, shards: Sequence[Any] | None) -> lis
         line += [variances, labels.weights_in_words(own[OWN][0], names) if len(own[OWN]) else ""]
     words = [0, len(head) - 2, len(head) - 1]
     return [html.table("Clients: what is their own", head, lines, words=words)]
-
-
-def _count_with_verb(number: int, noun: str) -> str:
-    if number == 1:
-        return f"{number} {noun} is"
-    return f"{number} {noun}s are"
 
 
 _WITHOUT_NOISE: Final = (

@@ -7,7 +7,6 @@ be packed into bytes, and `to_record` packs them into a record that Flower sends
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Self
@@ -61,7 +60,7 @@ def require_shrinkage(factors: Array | None) -> Array:
     return factors
 
 
-class Packet(ABC):
+class Packet:
     """A set of arrays with d columns, and the names of the columns, that can be packed into bytes or a record.
 
     Attributes
@@ -141,14 +140,8 @@ class Packet(ABC):
                     f"{name} of a {cls.kind} is {safe_for_log(repr(count))}, which is not a number of rows. {_REMEDY}"
                 )
             counts[name] = count
-        return cls._unpacked(arrays, counts, labels.array_of(names), digest)
-
-    @classmethod
-    @abstractmethod
-    def _unpacked(
-        cls, arrays: Mapping[str, Array], counts: Mapping[str, int], names: Array | None, digest: str
-    ) -> Self:
-        """Make a packet of these arrays and counts, for columns with these names."""
+        heading = {"feature_names_in_": labels.array_of(names), "feature_digest": digest}
+        return cls(**arrays, **counts, **heading)
 
     def to_record(self) -> Any:
         """Return a Flower `ConfigRecord` that holds the packet, for a message or as part of a larger config."""
@@ -244,21 +237,6 @@ class Projection(Packet):
     def n_components_(self) -> int:
         """k, the number of components."""
         return len(self.components_)
-
-    @classmethod
-    def _unpacked(
-        cls, arrays: Mapping[str, Array], counts: Mapping[str, int], names: Array | None, digest: str
-    ) -> Self:
-        return cls(
-            components_=arrays["components_"],
-            mean_=arrays.get("mean_"),
-            scale_=arrays.get("scale_"),
-            fill_=arrays.get("fill_"),
-            weights_=arrays.get("weights_"),
-            shrinkage_=arrays.get("shrinkage_"),
-            feature_names_in_=names,
-            feature_digest=digest,
-        )
 
     def transform(self, X: Any) -> Array:
         """Return the coordinates of rows along the components, (n, k). Columns match as in `PCAResult.transform`."""
@@ -361,19 +339,6 @@ class Scaling(Packet):
             status=model.status,
             history=history,
             config={"algorithm": algorithm, **config},
-        )
-
-    @classmethod
-    def _unpacked(
-        cls, arrays: Mapping[str, Array], counts: Mapping[str, int], names: Array | None, digest: str
-    ) -> Self:
-        return cls(
-            mean_=arrays["mean_"],
-            scale_=arrays["scale_"],
-            n_samples_=counts["n_samples_"],
-            fill_=arrays.get("fill_"),
-            feature_names_in_=names,
-            feature_digest=digest,
         )
 
     def transform(self, X: Any) -> Array:

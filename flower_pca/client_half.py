@@ -64,7 +64,7 @@ def answer(
         The arrays of the message's layers.
     bits : Bits
         The source of random bits for the noise of answers.
-    demands : Demands or None, default=None
+    demands : SumConditions or None, default=None
         Under masks, the conditions under which the client takes part in a sum.
     fixed : Source or None, default=None
         A function that returns the fixed statistics of rows. Stages that do not compare rows then get these statistics
@@ -72,7 +72,7 @@ def answer(
     dither : DitherSource
         A function that takes a digest and returns a source of random bits. The bits are used for the noise that hides
         rounding to fixed point under masks, and for the keys of stages that draw random numbers.
-    who : Who, default=Who(position=-1, name='')
+    who : ClientIdentity, default=ClientIdentity(position=-1, name='')
         The client's position and name, for messages with a different number for each client.
     """
     says = layers or {}

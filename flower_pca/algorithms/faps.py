@@ -218,7 +218,7 @@ class FAPSState:
     ----------
     Z : ndarray
         The basis of the consensus subspace.
-    movement : Movement
+    movement : SubspaceMovement
         The sines of the latest steps, from which the remaining angle is estimated.
     progress : Progress
         The number of rounds, and the error.
@@ -230,7 +230,7 @@ class FAPSState:
         The latest sines, from which `next_guard` computes the guard.
     size : float
         The largest absolute entry of the latest sum.
-    past : Past
+    past : EarlierBlocks
         Blocks of earlier rounds.
     papers : bool
         Whether clients use the paper's penalties.

@@ -32,7 +32,7 @@ class FedOAPMState:
 
     Attributes
     ----------
-    power : linalg.Power
+    power : PowerIteration
         The power iteration with its present block.
     k : int
         The number of wanted components.
@@ -40,7 +40,7 @@ class FedOAPMState:
         The number of rounds, and the error.
     value, last : float
         The first and the k-th Ritz value, measured at the latest orthonormal block.
-    traces : Traces or None
+    traces : RandomTraces or None
         Traces of hidden directions with larger eigenvalues, if the first block contains components from other rows,
         for example from an earlier run. Otherwise None.
     """

@@ -1,7 +1,7 @@
 """The loop that carries a run's messages over any transport: `drive` returns the result, `rounds` yields messages.
 
 A transport has two main methods: `present` and `ask`. A loop in one process, Flower's grid and the
-script of a test are transports. A `Run` and a `Masked` run are driven in the same way. If a transport
+script of a test are transports. A `Run` and a `MaskedRun` are driven in the same way. If a transport
 has a state (for example a client's memory or a node's key), it also returns this state for the checkpoint.
 """
 

@@ -56,7 +56,7 @@ class Work:
         The client's rows, centered and scaled by the frame of the message.
     memory : Arrays
         The state that the client keeps for the stage.
-    who : Who
+    who : ClientIdentity
         The identity of the client, if the message has different numbers for different clients.
     bits : Bits
         The source of the client's noise.

@@ -45,7 +45,7 @@ class MergedAnswers:
         The clients that have answered, including answers to an earlier copy of the message.
     count : int
         The number of clients that have answered this copy of the message.
-    meter : Meter
+    meter : TrafficMeter
         The counter of bytes.
     failures : dict
         The reason for each client without a usable answer.

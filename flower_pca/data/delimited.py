@@ -53,7 +53,7 @@ class TextTable:
         The file.
     encoding : str or None
         The encoding that the caller gave, if any.
-    cells : Cells
+    cells : CellRules
         The rules for splitting a line into cells and for reading numbers.
     above : int
         The number of lines above the first record: 1 if a line such as sep=; tells Excel the separator, else 0.

@@ -82,7 +82,7 @@ def protocol_answer(
         The memory that the client has kept.
     stage : ClientHalf
         The function that computes the client's half of the inner stage for an upload.
-    demands : Demands
+    demands : SumConditions
         The conditions under which the client takes part in a sum.
     dither : DitherSource
         A function that takes a digest of the message and returns the source of random bits for the noise that hides the

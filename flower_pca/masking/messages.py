@@ -326,7 +326,7 @@ def _numbers_as_bytes(*numbers: int) -> bytes:
 class AdmitsGroup(Protocol):
     """A function that raises an error if the node may not take part in a sum with these nodes.
 
-    `reveals` is the same as in `Demands.check_group`.
+    `reveals` is the same as in `SumConditions.check_group`.
     """
 
     def __call__(self, present: frozenset[bytes], /, *, reveals: bool) -> None:
@@ -339,13 +339,13 @@ class SumConditions:
 
     Parameters
     ----------
-    identity : Identity or None, default=None
+    identity : NodeIdentity or None, default=None
         The key with which the node signs its own keys, and the keys whose signatures it requires.
     min_peers : int, default=1
         The smallest number of other nodes in a sum, when shares are made and when survivors are named.
     colluders : int, default=0
         The number of nodes that share the noise of a sum and may collude with the server.
-    admit : Admit or None, default=None
+    admit : AdmitsGroup or None, default=None
         A function that is called before every sum with peers that have signed their keys. It may refuse the sum.
     run : str, default=""
         The name of the run to which the message belongs.

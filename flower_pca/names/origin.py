@@ -47,7 +47,7 @@ class Origin:
 
     Attributes
     ----------
-    stretches : tuple of Stretch
+    stretches : tuple of FileRows
         The rows of each file.
     rows : range, ndarray or None
         The positions of the rows among the rows of all files in order, or None for all rows.

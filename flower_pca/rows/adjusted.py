@@ -36,7 +36,7 @@ class AdjustedRows:
         The joint table.
     d : int
         The number of features, which are the first columns of the joint table.
-    moves : Moves
+    moves : RowMap
         The linear transformation of the features.
     fill : ndarray of shape (d,) or None
         The replacements for missing values of the features, or None if they stay missing.

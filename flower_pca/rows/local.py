@@ -164,7 +164,7 @@ class LocalData(RowOperator):
     block by block. Sparse rows, and float64 rows near their mean (`is_near_mean`), are multiplied without applying the
     frame, and the product is corrected. All kinds of rows use the same blocks, so results from a memory-mapped array
     and from an array in memory are identical. float32 rows stay float32 in products, and sums are float64. If X'X saves
-    time (`_gram_pays`), it is formed in the same pass as the moments (`Spread`).
+    time (`_gram_pays`), it is formed in the same pass as the moments (`ScatterOfRows`).
 
     Parameters
     ----------

@@ -67,7 +67,7 @@ class Measured:
         The number of rows.
     d : int
         The number of columns.
-    columns : ByColumns or None
+    columns : ColumnBlocks or None
         The rows as blocks of columns, if their file is stored by columns, or None.
     sparse : bool
         Whether the rows are a scipy sparse array.

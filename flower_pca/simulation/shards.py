@@ -299,7 +299,7 @@ class SimulationPlaces:
 
     Parameters
     ----------
-    packs : Packs
+    packs : PackedShards
         The shards.
     name : str
         The name of the simulation's folder in the folder for temporary files of each machine.

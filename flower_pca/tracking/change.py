@@ -17,7 +17,7 @@ basis, per row, and let v and w be the leading eigenvectors of B and A. The stat
 of w'Bw, which quiet noise hardly reaches. lambda(j-1, j-4) is an upper bound, too, because the bases of steps j-2 and
 j-3 may both be spoiled. A step raises no alarm if the basis of the previous step fits its rows much worse than older
 bases do, or if the completed values are much larger than the observed values of the same columns (see
-`Baseline.is_spoiled`). Both show that the previous basis was spoiled, so that it does not complete rows correctly.
+`RecentBases.is_spoiled`). Both show that the previous basis was spoiled, so that it does not complete rows correctly.
 Later steps are not compared with it.
 
 The usual size of the statistic is learned from the stream. The module keeps logarithms of the statistic, minus the
@@ -131,7 +131,7 @@ class QuietDistribution:
         The logarithms since the last alarm, or None once they were enough to decide whether the statistic stays larger.
     older : ndarray or None
         The values of `quiet` before a change that made the statistic permanently larger, or None.
-    season : Season
+    season : AlarmPeriod
         The newest values, and the period of recurring alarms.
     """
 

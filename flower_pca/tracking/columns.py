@@ -102,7 +102,7 @@ class BatchFigures:
     ----------
     seen, sums, squares : ndarray of shape (d,)
         Number, sum and sum of squares of the observed entries of each column.
-    solver : Solver
+    solver : SubspaceSolver
         The solver of the step, which has products with C, the sum of l l' over the completed rows l of all clients.
     bases : tuple of ndarray
         The bases of the previous steps, newest first.

@@ -69,17 +69,17 @@ class LateChanges:
     kinds: tuple[int, ...] = ()
     new: tuple[int, ...] = ()
 
-    def with_changes(self, number: int, kinds_by_step: Mapping[int, int], figures: Collection[int]) -> LateChanges:
+    def with_changes(self, number: int, kinds_by_step: Mapping[int, int], known: Collection[int]) -> LateChanges:
         """Return the state after step `number`. `kinds_by_step` holds the kinds of the changes that this step revealed.
 
-        A change that is close to another change, or to a `figures` change, is not counted again.
+        A change that is close to another change, or to one of the changes `known` before, is not counted again.
         """
         kinds, new = dict(zip(self.changes, self.kinds, strict=True)), list[int]()
         for step, kind in sorted(kinds_by_step.items()):
             near = [other for other in kinds if abs(other - step) <= _SAME]
             if near:
                 kinds[near[0]] |= kind
-            elif not any(abs(other - step) <= _SAME for other in figures):
+            elif not any(abs(other - step) <= _SAME for other in known):
                 kinds[step] = kind
                 new.append(step)
         changes = tuple(sorted(kinds))
@@ -116,7 +116,7 @@ class FinishedStep(StreamPosition):
         The mean square of a row.
     known : tuple of int
         The earlier steps that were declared as changes at their end.
-    batch : Batch or None
+    batch : BatchFigures or None
         The figures of columns and directions in the step, or None if they are not monitored.
     factor : ndarray
         F, where F F' approximates the sum of l l' over the completed rows l of the batch, divided by their number. It
@@ -138,13 +138,13 @@ class DetectorMemory:
 
     Attributes
     ----------
-    baseline : Baseline
+    baseline : RecentBases
         The bases of the newest steps.
     columns : ColumnsSeen or None
         The figures of columns and directions in the newest steps, or None if they are not monitored.
     levels : dict
         The distribution of each statistic in steps without a change, by name.
-    hindsight : Hindsight
+    hindsight : LateChanges
         The changes at earlier steps that were found later.
     """
 

@@ -31,7 +31,7 @@ class SubspaceSolver:
         The number of requested eigenvectors.
     Q, CQ, T : ndarray
         The basis of the Krylov space, its product with C, and T = Q'CQ. For the power method, they have no columns.
-    power : Power or None
+    power : PowerIteration or None
         The state of the power method, or None for a Krylov space.
     block : ndarray
         The block to send next after a call of `with_next_block`, else the block that was sent last.

@@ -99,9 +99,9 @@ class TrackState:
         The number of the current step, and the number of times that its batch has been completed again.
     P : ndarray or None
         The basis that completes the batch, or None before there is a first basis.
-    solver : Solver or None
+    solver : SubspaceSolver or None
         The solver for the eigenvectors of the completed batch, or None before the first answer of the run.
-    probe : Solver or None
+    probe : SubspaceSolver or None
         The power method on the part of the batch outside P, if the step needs it.
     summed : bool
         Whether only sums over clients are available, as with masks. Clients then receive the number of columns.
@@ -129,7 +129,7 @@ class TrackState:
         The number of steps since the last change or the start.
     outside : tuple of float
         The largest eigenvalue of the current step outside each previous basis, per row, newest basis first.
-    panel : Panel
+    panel : DetectorMemory
         The memory of the detector, if the alarm level is learned from the stream.
     by_column : ndarray of shape (3, d) or None
         The sums of `batch.BY_COLUMN` for the current step, once they have arrived.

@@ -1,6 +1,6 @@
 """`Tracker`: the server's part of tracking. A step is one batch at every client, and takes a few messages.
 
-This module is the state machine of a run. In every step, a `Solver` requests products until it has the leading
+This module is the state machine of a run. In every step, a `SubspaceSolver` requests products until it has the leading
 eigenvectors. If the run looks for changes and uses the power method, a step begins with a probe: a second solver, for
 the part of the batch outside the old subspace. `server` passes each sum to the probe or to the solver. `_after_product`
 ends a pass over the batch, `_end_step` ends a step, and `_solver_and_probe` sets up the next step.

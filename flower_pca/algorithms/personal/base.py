@@ -187,7 +187,7 @@ class PersonalState:
         The shared components, as columns.
     start : Start or None
         The iteration of the first phase, or None in the second phase.
-    probe : Probe
+    probe : ThetaProbe
         The probe of the local components.
     theta : float
         The estimate of theta (see `Personalized`), or NaN until a client has answered the probe.

@@ -79,7 +79,7 @@ class Ledger:
     beyond : int
         The number of masked sums without an answer from this node, for example because the answer exceeded a bound.
         Each such sum reveals something about this node alone.
-    groups : list of Group
+    groups : list of SummedGroup
         The groups with which the rows were summed under masks.
     columns : int
         The number of columns of d numbers that have left the node.

@@ -41,6 +41,14 @@ def languages(page):
     return opened[::2]
 
 
+def folder_of_sites(folder, tables):
+    """A new folder with a file for each site: of tables by name, or by position."""
+    folder.mkdir()
+    for site, table in tables.items() if isinstance(tables, dict) else enumerate(tables):
+        table.to_csv(folder / f"{site}.csv", index=False)
+    return folder
+
+
 def flower_pca(capsys, *words):
     """The command in this process: its exit code, standard output and standard error."""
     code = cli.main([str(word) for word in words])

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from builders import gone_on, share_between_sites
 from fake_grid import grid_of, in_a_run
+from pages import folder_of_sites
 from scipy import sparse, stats
 from test_explain import FEATURES, people_of_sites
 
@@ -282,12 +283,8 @@ def test_rows_about_the_means_of_their_own_site_have_no_share_between_sites(mask
 
 @pytest.mark.usefixtures("unillustrated")
 def test_the_command_line_adjusts_and_scores_new_rows(tmp_path, capsys):
-    folder = tmp_path / "sites"
-    folder.mkdir()
-    tables = people_of_sites(16)
-    for i, table in enumerate(tables):
-        table.to_csv(folder / f"{i}.csv", index=False)
-    out = tmp_path / "out"
+    tables, out = people_of_sites(16), tmp_path / "out"
+    folder = folder_of_sites(tmp_path / "sites", tables)
     assert cli.main(["run", str(folder), "--adjust", "age,sex", "--out", str(out), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     expected = simulate("auto", tables, n_components=2, adjust="age,sex")

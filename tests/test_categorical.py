@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import sine
+from pages import folder_of_sites
 
 from flower_pca import ConfigError, PCAResult, simulate
 from flower_pca.cli import main
@@ -226,10 +227,7 @@ def test_rare_levels_are_one_or_go_with_the_commonest():
 @pytest.mark.slow
 @pytest.mark.usefixtures("unillustrated")
 def test_the_command_line_takes_files_with_columns_of_words(tmp_path, capsys):
-    folder = tmp_path / "sites"
-    folder.mkdir()
-    for site, rows in TABLES.items():
-        rows.to_csv(folder / f"{site}.csv", index=False)
+    folder = folder_of_sites(tmp_path / "sites", TABLES)
     ask = ["--scale", "std", "--components", "3", "--algorithm", "covariance"]
     assert (
         main(
@@ -256,10 +254,8 @@ def test_the_command_line_takes_files_with_columns_of_words(tmp_path, capsys):
 @pytest.mark.usefixtures("unillustrated")
 @pytest.mark.slow
 def test_the_command_line_finds_levels_beside_other_columns_of_words(tmp_path, capsys):
-    folder, out = tmp_path / "sites", tmp_path / "out"
-    folder.mkdir()
-    for site, rows in TABLES.items():
-        rows.assign(patient=[f"{site}-{i}" for i in range(len(rows))]).to_csv(folder / f"{site}.csv", index=False)
+    named = {site: rows.assign(patient=[f"{site}-{i}" for i in range(len(rows))]) for site, rows in TABLES.items()}
+    folder, out = folder_of_sites(tmp_path / "sites", named), tmp_path / "out"
     numbers = [name for name in ROWS if name not in WORDS]
     ask = ["--columns", ",".join(numbers), "--categorical", "ward,sex", "--scale", "std", "--components", "3"]
     assert main(["run", str(folder), *ask, "--out", str(out)]) == 0

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 from builders import deal, mixed
-from pages import flower_pca
+from pages import flower_pca, folder_of_sites
 from test_explain import people_of_sites
 from test_report_kinds import COLUMNS, rows_with_far_entries, split, stepped
 
@@ -220,11 +220,8 @@ def test_files_of_an_earlier_run_in_the_folder_are_named(tmp_path, capsys):
 @pytest.fixture(params=["adjust", "harmonize"])
 def folder_by_site(request, tmp_path, capsys, unillustrated):
     """Files of three sites, a run whose results are by site, and the same run in Python."""
-    folder = tmp_path / "sites"
-    folder.mkdir()
     tables = dict(zip("abc", people_of_sites(16), strict=True))
-    for name, table in tables.items():
-        table.to_csv(folder / f"{name}.csv", index=False)
+    folder = folder_of_sites(tmp_path / "sites", tables)
     more = {"adjust": ["--adjust", "age,sex,site"], "harmonize": ["--harmonize", "combat", "--keep", "age,sex"]}
     code, said, _ = flower_pca(capsys, "run", folder, *more[request.param], "--save-local", "--out", tmp_path / "out")
     assert code == 0

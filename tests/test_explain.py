@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from fake_grid import grid_of, in_a_run
+from pages import folder_of_sites
 
 from flower_pca import PCAResult, assembly, cli, simulate
 from flower_pca.base.errors import ConfigError, DataError, NotEnoughNodes
@@ -156,12 +157,8 @@ def test_table_json_and_file_have_the_shares(tmp_path):
 
 
 def test_the_command_line_explains_by_columns_of_a_folder(tmp_path, capsys):
-    folder = tmp_path / "sites"
-    folder.mkdir()
-    tables = people_of_sites(9)
-    for i, table in enumerate(tables):
-        table.to_csv(folder / f"{i}.csv", index=False)
-    out = tmp_path / "out"
+    tables, out = people_of_sites(9), tmp_path / "out"
+    folder = folder_of_sites(tmp_path / "sites", tables)
     assert cli.main(["run", str(folder), "--explain", "age,sex", "--out", str(out), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)["explained_by"]
     expected = simulate("auto", tables, n_components=2, explain="age,sex").explained_by_

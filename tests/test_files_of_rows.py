@@ -38,17 +38,8 @@ def only_for_its_owner(path):
 @pytest.mark.slow
 def test_scores_have_the_id_the_file_and_the_site_of_their_rows(folder_of_patients, capsys):
     result = PCAResult.load(folder_of_patients / "out/result.npz")
-    assert (
-        flower_pca(
-            capsys,
-            "transform",
-            folder_of_patients / "out/result.npz",
-            folder_of_patients / "sites",
-            "-o",
-            folder_of_patients / "s.csv",
-        )[0]
-        == 0
-    )
+    asked = ["transform", folder_of_patients / "out/result.npz", folder_of_patients / "sites", "-o"]
+    assert flower_pca(capsys, *asked, folder_of_patients / "s.csv")[0] == 0
     lines = read(folder_of_patients / "s.csv")
     assert list(lines[0]) == ["id", "file", "site", "component_1", "component_2"]
     assert [line["id"] for line in lines[9:11]] == ["B9", "J0"]
@@ -57,17 +48,7 @@ def test_scores_have_the_id_the_file_and_the_site_of_their_rows(folder_of_patien
     np.testing.assert_allclose(scores, result.transform(pd.DataFrame(ROWS, columns=NAMES)), rtol=0, atol=1e-12)
     frame = pd.read_csv(folder_of_patients / "s.csv", index_col="id")  # read like R reads it
     assert frame.loc["J0", "site"] == "jena"
-    assert (
-        flower_pca(
-            capsys,
-            "transform",
-            folder_of_patients / "out/result.npz",
-            folder_of_patients / "sites",
-            "-o",
-            folder_of_patients / "s.npy",
-        )[0]
-        == 0
-    )
+    assert flower_pca(capsys, *asked, folder_of_patients / "s.npy")[0] == 0
     assert np.load(folder_of_patients / "s.npy").shape == (30, 2)
     assert only_for_its_owner(folder_of_patients / "s.csv")
     assert only_for_its_owner(folder_of_patients / "s.npy")

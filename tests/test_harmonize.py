@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from builders import gone_on, share_between_sites
 from fake_grid import grid_of, in_a_run
+from pages import folder_of_sites
 from test_explain import share_of
 
 from flower_pca import PCAResult, assembly, cli, simulate
@@ -393,11 +394,8 @@ def test_arrays_without_names_are_harmonized_too():
 
 @pytest.mark.usefixtures("unillustrated")
 def test_the_command_line_checks_and_harmonizes_a_folder(tmp_path, capsys):
-    folder = tmp_path / "sites"
-    folder.mkdir()
     tables = scanners_of_sites(12)
-    for i, table in enumerate(tables):
-        table.to_csv(folder / f"{i}.csv", index=False)
+    folder = folder_of_sites(tmp_path / "sites", tables)
     out, asked = tmp_path / "out", [str(folder), "--harmonize", "combat", "--keep", "age,sex"]
     assert cli.main(["check", *asked]) == 0
     assert cli.main(["run", *asked, "--out", str(out)]) == 0

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import shards
+from pages import folder_of_sites
 
 from flower_pca import PCAResult, report, simulate
 from flower_pca.analysis.monitor import Monitor
@@ -276,11 +277,9 @@ def test_the_browser_of_these_tests_hears_complaints_and_sees_what_is_too_wide(t
 
 @pytest.mark.usefixtures("unillustrated")
 def test_a_page_is_written_from_a_result_alone_or_with_the_rows_of_its_sites(tmp_path, capsys):
-    (tmp_path / "sites").mkdir()
     rng = np.random.default_rng(3)
     tables_of = {name: pd.DataFrame(rng.standard_normal((30, 4)), columns=list("abcd")) for name in ("n", "s", "w")}
-    for name, table in tables_of.items():
-        table.to_csv(tmp_path / "sites" / f"{name}.csv", index=False)
+    folder_of_sites(tmp_path / "sites", tables_of)
     found = simulate("krylov", tables_of, n_components=2)
     deployed = replace(found, site_names={2**60: "w", 2**61: "n", 2**62: "s"})  # In a deployment, nodes have ids.
     path = deployed.save(tmp_path / "result.npz")

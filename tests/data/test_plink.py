@@ -33,6 +33,19 @@ def in_small_blocks(monkeypatch):
     monkeypatch.setattr(blocks_of_bed, "rows_of_a_block", lambda d, dtype: 5)
 
 
+def assert_decoded(rows, expected):
+    """By rows, by columns, and in the tallies of columns."""
+    np.testing.assert_array_equal(np.asarray(rows), expected)
+    found = np.full(expected.shape, -1.0)
+    for own, people_of, entries in rows.column_blocks():
+        found[people_of, own] = entries.T
+    np.testing.assert_array_equal(found, expected)
+    seen, sums, squares = rows.tallies()
+    np.testing.assert_array_equal(seen, (~np.isnan(expected)).sum(axis=0))
+    np.testing.assert_array_equal(sums, np.nansum(expected, axis=0))
+    np.testing.assert_array_equal(squares, np.nansum(expected**2, axis=0))
+
+
 @pytest.mark.parametrize("people", [1, 4, 13, 30])
 def test_all_entries_are_decoded_by_rows_and_by_columns(tmp_path, in_small_blocks, people):
     counts = write_genotypes(tmp_path / "a.bed", people=people)
@@ -45,15 +58,7 @@ def test_all_entries_are_decoded_by_rows_and_by_columns(tmp_path, in_small_block
         (rows.rows_between(people // 3, people), counts[people // 3 :]),
         (rows.rows_between(people // 2, people // 2 + 1), counts[people // 2 : people // 2 + 1]),
     ):
-        np.testing.assert_array_equal(np.asarray(source), expected)
-        found = np.full(expected.shape, -1.0)
-        for own, people_of, entries in source.column_blocks():
-            found[people_of, own] = entries.T
-        np.testing.assert_array_equal(found, expected)
-        seen, sums, squares = source.tallies()
-        np.testing.assert_array_equal(seen, (~np.isnan(expected)).sum(axis=0))
-        np.testing.assert_array_equal(sums, np.nansum(expected, axis=0))
-        np.testing.assert_array_equal(squares, np.nansum(expected**2, axis=0))
+        assert_decoded(source, expected)
 
 
 def test_variants_of_a_run_are_selected_in_the_file(tmp_path):
@@ -128,23 +133,16 @@ def test_people_of_a_list_are_the_rows(tmp_path, in_small_blocks, taken, gaps):
     assert table.ids == tuple(f"p{i}" for i in taken)
     assert table.beside["IID"].tolist() == list(table.ids)
     rows = table.values
-    np.testing.assert_array_equal(np.asarray(rows), expected)
+    assert_decoded(rows, expected)
     np.testing.assert_array_equal(
         np.asarray(rows.rows_between(len(taken) // 2, len(taken))), expected[len(taken) // 2 :]
     )
     found = np.full(expected.shape, -1.0)
-    for own, people_of, entries in rows.column_blocks():
-        found[people_of, own] = entries.T
-    np.testing.assert_array_equal(found, expected)
     for own, people_of, entries, gone in rows.count_blocks():
         assert np.isfinite(entries).all()
         entries[gone] = np.nan
         found[people_of, own] = entries.T
     np.testing.assert_array_equal(found, expected)
-    seen, sums, squares = rows.tallies()
-    np.testing.assert_array_equal(seen, (~np.isnan(expected)).sum(axis=0))
-    np.testing.assert_array_equal(sums, np.nansum(expected, axis=0))
-    np.testing.assert_array_equal(squares, np.nansum(expected**2, axis=0))
 
 
 @pytest.mark.parametrize(

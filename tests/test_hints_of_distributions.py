@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from cases import every
 
 from flower_pca import simulate
-from flower_pca.hints import faults, large
+from flower_pca.hints import faults, large, shapes
 from flower_pca.names.table import Table
 from flower_pca.rows.local import LocalData
 
@@ -303,6 +303,19 @@ def test_single_wrong_rows_and_cells_are_found_among_many_rows(expected, order):
 
 def test_nothing_is_said_of_many_rows_of_measurements():
     assert said_of_large(three_large_sites()) == ""
+
+
+def test_centered_rows_are_read_in_full_only_if_a_last_line_is_a_statistic(monkeypatch):
+    """The sums of centered columns are as small as their values, so a rough sum would fit every line."""
+    rng = np.random.default_rng(0)
+    sites = [rng.standard_normal((3000, 6)) for _ in range(3)]
+    read, below = [], shapes.statistics_below
+    monkeypatch.setattr(shapes, "statistics_below", lambda rows: read.append(len(rows)) or below(rows))
+    assert said_of_large(sites) == ""
+    assert read == []
+    sites[1] = np.r_[sites[1], np.round([sites[1].sum(0), sites[1].std(0, ddof=1)], 2)]
+    assert "are the sum and standard deviation of the lines above" in said_of_large(sites)
+    assert read == [3002]
 
 
 def test_rows_with_gaps_are_not_equal_to_rows_with_zeros():

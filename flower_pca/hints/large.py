@@ -25,11 +25,13 @@ _HELD: Final = 2**18  # maximum number of entries of suspicious columns that are
 _TOGETHER: Final = 4  # number of suspicious columns that are examined together at least, because each look is a pass
 _FOLDED: Final = 64  # number of rows that are compared at once, because numpy is slow along short rows
 _FEW: Final = 3  # number of columns that rule out most rows as sums of other rows
+_LISTED: Final = 2000  # the largest number of rows that are compared with sums of other rows
 _LINES: Final = 7  # the maximum number of lines of statistics below a table
 _GAP: Final = 0.618033988749895  # A row with missing values differs from a row with 0 in their place.
 _TURNS: Final = 20  # The test for chance has 20 times as many opportunities as the search itself.
 _CHECKED: Final = 16  # number of groups of rows with equal numbers that are compared entry by entry
 _FAR: Final = 16.0  # Rows whose number is this many times as large as usual are not compared.
+_SUM_ERROR: Final = 1e-5  # The error of a sum of numbers in single precision is smaller than this share.
 _NEAR: Final = 0.1  # A line is examined if it is this close to a statistic, in standard deviations.
 _TOTALS, _REPEATS = "totals and statistics among the rows", "repeated rows"
 
@@ -115,7 +117,9 @@ class LargeTables:
             columns = telling[(found.lowest < found.highest)[telling]][: max(_HELD // max(client.n, 1), 2)]
             if client.n <= 2 * ENDS or len(columns) < 2:
                 continue
-            if not _may_be_statistics(site.rows[:, columns], self.sample.levels[i, 1, columns], found, columns):
+            means, seen = client.measured.approximate_means()
+            totals = (means * seen)[columns]
+            if not _may_be_statistics(site.rows[:, columns], self.sample.levels[i, 1, columns], totals, found, columns):
                 continue
             rows = _columns_of(client, columns)
             if said := shapes.statistics_below(rows):
@@ -127,12 +131,14 @@ class LargeTables:
         for client, site, found in zip(self.clients, self.sample.sites, self.passes, strict=False):
             if not len(found.large):
                 continue
-            telling = _telling_columns(self.sample, site)
-            rows = np.nan_to_num(_columns_of(client, telling[: max(_HELD // max(client.n, 1), 2)]), copy=False)
-            large = found.large
-            if len(large) > 2000:  # Sums are among the largest rows.
+            telling, large = _telling_columns(self.sample, site), found.large
+            # A sum is a sum in any two columns, which rule out most large rows.
+            if len(large) <= _LISTED and not shapes.sums_among(_columns_without_gaps(client, telling[:2]), large):
+                continue
+            rows = _columns_without_gaps(client, telling[: max(_HELD // max(client.n, 1), 2)])
+            if len(large) > _LISTED:  # Sums are among the largest rows.
                 sizes = np.abs(rows[large]).sum(axis=1)
-                large = np.sort(large[np.argpartition(-sizes, 2000)[:2000]])
+                large = np.sort(large[np.argpartition(-sizes, _LISTED)[:_LISTED]])
             sums = shapes.sums_among(rows, large)
             if sums and _are_sums_by_chance(rows, large):
                 sums = [i for i in sums if np.allclose(2.0 * rows[i], rows.sum(axis=0), rtol=1e-9)]
@@ -303,6 +309,12 @@ def _columns_of(client: LocalData, columns: Array) -> Array:
     return found
 
 
+def _columns_without_gaps(client: LocalData, columns: Array) -> Array:
+    """Return some columns of all rows, with 0 for missing values."""
+    rows = _columns_of(client, columns)
+    return np.nan_to_num(rows, copy=False) if client.missing else rows
+
+
 def _weights(sample: AllSites) -> Array:
     """Return a random weight for each column. Sums with these weights differ between different rows."""
     drawn = np.random.default_rng(0).uniform(0.5, 1.5, len(sample.columns))
@@ -380,15 +392,20 @@ def _differ(clients: Sequence[LocalData], some: Array, others: Array) -> Array:
     return np.array([not np.array_equal(rows[a], rows[b], equal_nan=True) for a, b in pairs])
 
 
-def _may_be_statistics(rows: Array, median: Array, found: Pass, columns: Array) -> bool:
-    """Return whether one of the last lines of a sample may hold a statistic of the lines above them."""
+def _may_be_statistics(rows: Array, median: Array, totals: Array, found: Pass, columns: Array) -> bool:
+    """Return whether one of the last lines of a sample may hold a statistic of the lines above them.
+
+    `totals` are the sums of these columns over all rows.
+    """
     above, below = rows[:-ENDS], rows[-_LINES:]
     n = len(found.marks)
     deviation = np.nanstd(above, axis=0)
     near = _NEAR * deviation + 0.01
     mean = np.nanmean(above, axis=0)
+    # The columns of centered rows have small sums, so an estimate from the sample would fit every line.
+    sums = totals - np.cumsum(np.nan_to_num(below)[::-1], axis=0)[::-1]
     known: list[tuple[Any, Any]] = [
-        (mean, near), (median, near), (deviation, near), (n - ENDS, ENDS), (mean * n, near * n),
+        (mean, near), (median, near), (deviation, near), (n - ENDS, ENDS), (sums, near + _SUM_ERROR * np.abs(totals)),
         (found.lowest[columns], near), (found.highest[columns], near),
     ]  # fmt: skip
     fits = ((np.abs(below - of) <= slack) | np.isnan(below) for of, slack in known)

@@ -384,19 +384,20 @@ def sums_among(rows: Array, candidates: Array, values: Array | None = None) -> l
     """
     if not len(candidates):
         return []
-    n = len(rows)
+    n, candidates = len(rows), candidates[:2000]
+    own = rows[candidates] if values is None else values
     close = 1e-9 * (np.abs(rows).sum(axis=0) + 1.0)
-    total = rows.sum(axis=0)
     before = np.concatenate([np.zeros((1, rows.shape[1])), np.cumsum(rows, axis=0)])
-    order = np.argsort(before[:, 0], kind="stable")
-    ordered = before[order, 0]
+    total = before[-1]
+    # Row i may be the sum of rows a to i - 1 if the sum of the rows before a is near `start` of i in the first column.
+    # One search for all i comes first, because it finds hardly any a.
+    firsts, starts = before[:, 0], before[candidates, 0] - own[: len(candidates), 0]
+    ordered = np.append(np.sort(starts), np.inf)
+    near = np.flatnonzero(ordered[np.searchsorted(ordered, firsts - close[0], side="right")] <= firsts + close[0])
     found: list[int] = []
-    for i, row in zip(candidates[:2000].tolist(), rows[candidates] if values is None else values, strict=False):
+    for i, start, row in zip(candidates.tolist(), starts.tolist(), own, strict=False):
         grand = values is None and (np.abs(total - 2.0 * row) <= close).all()
-        # Compare row i with the sum of rows a to i - 1, for each a for which the sum fits in the first column.
-        start = before[i, 0] - row[0]
-        low, high = np.searchsorted(ordered, [start - close[0], start + close[0]])
-        fits = np.sort(order[low:high])
+        fits = near[np.abs(firsts[near] - start) <= close[0]]
         fits = fits[fits < i - 2][:50]
         part = (np.abs(before[i] - before[fits] - row) <= close).all(axis=1).any()
         if grand or part:

@@ -142,12 +142,13 @@ class Covariance(Algorithm[CovarianceState]):
     def finish(self, state: CovarianceState, model: Model) -> Model:
         if state.C is None:
             return model
-        values, V = linalg.eigh_descending(state.C)
-        width = state.width
-        if not isinstance(model.n_components, int):
-            width = fraction_rank(values, model.trace, model.n_components) or model.d
         # The closing stage computes the gap in the spectrum from one additional eigenvector.
-        Z = V[:, : max(width, state.width) + 1]
+        width = state.width + 1
+        if isinstance(model.n_components, int):
+            Z = linalg.eigh_leading(state.C, width)[1][:, :width]
+        else:
+            values, V = linalg.eigh_descending(state.C)
+            Z = V[:, : max(width, (fraction_rank(values, model.trace, model.n_components) or model.d) + 1)]
         # Because the product is known, the closing stage needs no message.
         return replace(model, basis=Z, product=state.C @ Z, covariance=state.C)
 
@@ -169,12 +170,9 @@ def pack_triangle(C: Array) -> Array:
     The norm of the vector is the Frobenius norm of C.
     """
     vector = np.empty(len(C) * (len(C) + 1) // 2)
-    end = len(C)
-    vector[:end] = np.diagonal(C)
+    vector[: len(C)] = np.diagonal(C)
     # Indexing with `triu_indices` would take five times as long.
-    for i, row in enumerate(C):
-        start, end = end, end + len(C) - i - 1
-        vector[start:end] = row[i + 1 :]
+    np.concatenate([row[i + 1 :] for i, row in enumerate(C)], out=vector[len(C) :])
     vector[len(C) :] *= np.sqrt(2.0)
     return vector
 

@@ -23,7 +23,7 @@ from flower_pca.rows.local import LocalData
 ROWS: Final = 2**21  # maximum number of rows of all sites for which numbers and a few columns are kept (some 200 MB)
 _HELD: Final = 2**18  # maximum number of entries of suspicious columns that are examined at a time (2 MB)
 _TOGETHER: Final = 4  # number of suspicious columns that are examined together at least, because each look is a pass
-_FOLDED: Final = 64  # number of rows that are compared at once, because numpy is slow along short rows
+_FOLDED: Final = 16  # number of rows that are compared at once, because numpy is slow along short rows
 _FEW: Final = 3  # number of columns that rule out most rows as sums of other rows
 _LISTED: Final = 2000  # the largest number of rows that are compared with sums of other rows
 _LINES: Final = 7  # the maximum number of lines of statistics below a table
@@ -278,6 +278,8 @@ def _large_rows(block: Array, columns: Array, limits: Array, positive: Array) ->
     # A few columns rule out most rows.
     rows = np.flatnonzero((np.abs(block[:, columns[:_FEW]]) > limits[:_FEW]).all(axis=1))
     rows = rows[(np.abs(block[np.ix_(rows, columns)]) > limits).all(axis=1)]
+    if not len(rows):
+        return rows
     # The first three rows of a block are kept, because the rows before them are in another block.
     first, later = rows[rows <= 2], rows[rows > 2]
     some = columns[positive]

@@ -265,6 +265,12 @@ class Measured:
         """Return the moments and X'X of complete dense rows about their own mean."""
         return self.cached("spread", self._scatter)
 
+    @property
+    def moments_with_scatter(self) -> Moments | None:
+        """The moments that were computed with X'X, which differ from `moments` by rounding, or None without X'X."""
+        known: ScatterOfRows | None = self._facts.get("spread")
+        return None if known is None else known.moments
+
     def _scatter(self) -> ScatterOfRows:
         mean = self.approximate_mean
         return ScatterOfRows.from_deviations(blocks_about_mean(self.stored_blocks(), mean), self.n, mean, self.dtype)

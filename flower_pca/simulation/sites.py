@@ -25,7 +25,7 @@ from flower_pca.names.columns import Heading, position_of_majority
 from flower_pca.names.levels import Coding, source_of
 from flower_pca.names.table import Table, with_variants_of_all_sites
 from flower_pca.results.pca import PCAResult
-from flower_pca.rows.frame import Frame, merge_moments
+from flower_pca.rows.frame import Frame, Moments, merge_moments
 from flower_pca.rows.local import LocalData
 from flower_pca.stages.site_share import hints_of_sites
 
@@ -112,7 +112,7 @@ def with_hints(result: PCAResult, clients: Sequence[LocalData], frame: Frame) ->
     of_columns = tuple(hint for hint in result.hints if hint not in of_sites)
     alone: int | None = None
     if of_columns:
-        m = functools.reduce(merge_moments, (client.in_frame(frame, once=True).moments() for client in clients))
+        m = functools.reduce(merge_moments, (_moments_for_hints(client, frame) for client in clients))
         deviations = np.sqrt(m.m2 / m.value_counts + (0.0 if result.centered else m.mean**2))
         alone = dominating_column(deviations)
         # These hints replace the run's hints about the same columns, because the run does not know the values.
@@ -121,6 +121,12 @@ def with_hints(result: PCAResult, clients: Sequence[LocalData], frame: Frame) ->
             of_columns = (hint, *(other for other in of_columns if not other.startswith(f"{column} alone has ")))
     found = hints.hints_of(clients, names, most=most, sizes=of_columns, id_column=alone)
     return replace(result, hints=without_repeated_hints((*found, *of_sites)))
+
+
+def _moments_for_hints(client: LocalData, frame: Frame) -> Moments:
+    """Return the moments of a client's rows. If the run has formed X'X, they need no further pass over the rows."""
+    rows = client.in_frame(frame, once=True)
+    return rows.measured.moments_with_scatter or rows.moments()
 
 
 def with_agreed_columns(config: PCAConfig, coding: Coding, sites: Sequence[Table]) -> tuple[PCAConfig, list[Table]]:

@@ -124,6 +124,14 @@ def is_sparse(source: Blocks) -> bool:
     return bool(getattr(source, "sparse", False))
 
 
+def rows_between(source: Blocks, start: int, stop: int) -> Blocks | None:
+    """Return the rows of a source from `start` up to, but not including, `stop`.
+
+    Return None if the source cannot read these rows without the rows before them.
+    """
+    return source.rows_between(start, stop) if isinstance(source, Stored) else None
+
+
 def all_rows(source: Blocks) -> Any:
     """Return all rows of a source in memory, as a single array or CSR matrix."""
     pieces = list(source.pieces())

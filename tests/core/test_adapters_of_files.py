@@ -16,6 +16,8 @@ from cases import every
 from flower_pca import simulate
 from flower_pca.base.errors import DataError
 from flower_pca.blocks import adapters, source
+from flower_pca.blocks.compressed import PickedSparseColumns
+from flower_pca.blocks.normalized import NormalizedRows
 from flower_pca.data import reading
 from flower_pca.data.sources import make
 from flower_pca.hints import faults, large
@@ -140,6 +142,29 @@ def write_cells(path, X, *, form="csr"):
         else:
             file["X"] = X
     return h5py.File(path)
+
+
+@pytest.mark.parametrize("kind", ["h5py", "zarr", "parquet", "arrow file"])
+@pytest.mark.usefixtures("in_many_pieces")
+def test_consecutive_rows_are_read_without_the_rows_around_them(kind, tmp_path):
+    part = adapters.rows_of_source(adapters.as_blocks(KINDS_OF_ROWS[kind](ROWS, tmp_path)), np.arange(180, 220))
+    assert not isinstance(part, adapters.RowSubset)
+    assert np.array_equal(source.all_rows(part), ROWS[180:220])
+
+
+@every("some", [False, True])
+@every("normalized", [False, True])
+def test_consecutive_sparse_rows_are_read_without_the_rows_around_them(some, normalized, tmp_path):
+    counts = sp.csr_array(np.rint(4.0 * np.abs(COUNTS)))
+    rows = adapters.as_blocks(write_cells(tmp_path / "x.h5ad", counts)["X"])
+    expected = counts.toarray()
+    if normalized:
+        rows, expected = NormalizedRows(rows, "the rows", None, True), np.log1p(expected)
+    if some:
+        rows, expected = PickedSparseColumns(rows, np.array([4, 1])), expected[:, [4, 1]]
+    part = adapters.rows_of_source(rows, np.arange(180, 220))
+    assert not isinstance(part, adapters.RowSubset)
+    assert np.array_equal(source.all_rows(part).toarray(), expected[180:220])
 
 
 @every("dtype", [np.float64, np.float32, np.int32])

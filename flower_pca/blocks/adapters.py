@@ -33,6 +33,7 @@ from flower_pca.blocks.source import (
     cut_into_blocks,
     dtype_of,
     is_sparse,
+    rows_between,
     rows_of_a_block,
     rows_of_a_piece,
     supports_slices,
@@ -342,9 +343,8 @@ def rows_of_source(source: Blocks, rows: Array) -> Blocks:
     """Return the rows of a source with these increasing indices. Rows are selected before columns."""
     if isinstance(source, PickedColumns):
         return PickedColumns(rows_of_source(source.source, rows), source.columns)
-    between = getattr(source, "between", None)
-    if between is not None and len(rows) and rows[-1] - rows[0] + 1 == len(rows):
-        stretch: Blocks | None = between(int(rows[0]), int(rows[-1]) + 1)
+    if len(rows) and rows[-1] - rows[0] + 1 == len(rows):
+        stretch = rows_between(source, int(rows[0]), int(rows[-1]) + 1)
         if stretch is not None:
             return stretch
     return RowSubset(source, rows)

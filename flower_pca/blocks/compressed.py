@@ -10,7 +10,7 @@ import numpy as np
 
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
-from flower_pca.blocks.source import Blocks, Stored, recut_sparse, sparse_piece_bounds
+from flower_pca.blocks.source import Blocks, Stored, recut_sparse, rows_between, sparse_piece_bounds
 
 _HELD: Final = 2**26  # Selected columns are kept in memory if they take at most this many bytes.
 
@@ -147,7 +147,7 @@ class PickedSparseColumns(Stored):
 
         Return None if the source cannot read these rows without the rows before them.
         """
-        stretch = getattr(self.source, "between", lambda start, stop: None)(start, stop)
+        stretch = rows_between(self.source, start, stop)
         return None if stretch is None else PickedSparseColumns(stretch, self.columns)
 
     def pieces(self) -> Iterator[Any]:

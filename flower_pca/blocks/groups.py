@@ -24,8 +24,9 @@ def is_number(kind: Any) -> bool:
 
 
 def is_grouped(X: Any) -> bool:
-    """Return whether X is a parquet file, a file of record batches, or an Arrow table in memory."""
-    return any(hasattr(X, what) for what in ("iter_batches", "get_batch", "to_batches")) and hasattr(X, "schema")
+    """Return whether X is a parquet file, a file of record batches, or an Arrow table or record batch in memory."""
+    batch_or_table = all(hasattr(X, what) for what in ("num_rows", "column", "slice"))
+    return hasattr(X, "schema") and (hasattr(X, "iter_batches") or hasattr(X, "get_batch") or batch_or_table)
 
 
 class RowGroups(Stored):
@@ -132,8 +133,10 @@ def _row_groups(opened: Any, columns: Sequence[str], rows: int) -> Iterator[tupl
     elif hasattr(opened, "get_batch"):
         for batch in map(opened.get_batch, range(opened.num_record_batches)):
             yield batch.num_rows, partial(_batch_slices, batch, rows)
-    else:
+    elif hasattr(opened, "to_batches"):
         yield opened.num_rows, partial(opened.to_batches, max_chunksize=rows)
+    else:
+        yield opened.num_rows, partial(_batch_slices, opened, rows)
 
 
 def _batch_slices(batch: Any, rows: int) -> Iterator[Any]:

@@ -16,7 +16,7 @@ from flower_pca.base import checks
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.blocks import adapters
-from flower_pca.blocks.source import Blocks, Stored, all_rows, is_sparse
+from flower_pca.blocks.source import Blocks, Stored, all_rows, is_sparse, rows_between
 
 
 def normalized(rows: Any, who: str, *, normalize: float | None = None, log: bool = False) -> Any:
@@ -63,7 +63,7 @@ class NormalizedRows(Stored):
 
         Return None if the source cannot read these rows without the rows before them.
         """
-        stretch = getattr(self._source, "between", lambda start, stop: None)(start, stop)
+        stretch = rows_between(self._source, start, stop)
         return None if stretch is None else NormalizedRows(stretch, self._who, self._target, self._log)
 
     def pieces(self) -> Iterator[Any]:

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 import numpy as np
 
+from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 
 # A block of rows has about this many entries, which fit a processor's cache.
@@ -124,9 +125,35 @@ def is_sparse(source: Blocks) -> bool:
     return bool(getattr(source, "sparse", False))
 
 
+def rows_between(source: Blocks, start: int, stop: int) -> Blocks | None:
+    """Return the rows of a source from `start` up to, but not including, `stop`.
+
+    Return None if the source cannot read these rows without the rows before them.
+    """
+    return source.rows_between(start, stop) if isinstance(source, Stored) else None
+
+
+def complete_pieces(source: Blocks) -> Iterator[Any]:
+    """Yield the pieces of a source. Raise a DataError if they have more or fewer rows than the source says."""
+    n = 0
+
+    def counted(piece: Any) -> Any:
+        nonlocal n
+        n += piece.shape[0]
+        return piece
+
+    # Unlike a loop, `map` does not keep a piece in memory while the next piece is read.
+    yield from map(counted, source.pieces())
+    if n != source.shape[0]:
+        raise DataError(
+            f"The pieces of {type(source).__name__} have {n:,} rows, but its shape says {source.shape[0]:,}. Make both "
+            "numbers agree, or rows would be missing or count twice."
+        )
+
+
 def all_rows(source: Blocks) -> Any:
     """Return all rows of a source in memory, as a single array or CSR matrix."""
-    pieces = list(source.pieces())
+    pieces = list(complete_pieces(source))
     if len(pieces) == 1:
         return pieces[0]
     if not is_sparse(source):

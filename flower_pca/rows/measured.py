@@ -178,8 +178,9 @@ class Measured:
         if self._only is not None:
             return iter((self._only,))
         if self.sparse:
-            return self.rows.pieces()
-        return map(source.as_computing_block, source.cut_into_blocks(self.rows.pieces(), self.block_rows))
+            return source.complete_pieces(self.rows)
+        pieces = source.complete_pieces(self.rows)
+        return map(source.as_computing_block, source.cut_into_blocks(pieces, self.block_rows))
 
     @property
     def block_rows(self) -> int:

@@ -239,7 +239,7 @@ def _describe(
 
 def _contiguous_pieces(rows: Blocks) -> Iterator[Array]:
     """Yield the rows of a source in contiguous pieces, as a pack stores them."""
-    for piece in rows.pieces():
+    for piece in source.complete_pieces(rows):
         yield np.ascontiguousarray(piece, dtype=rows.dtype)
 
 
@@ -249,7 +249,7 @@ def _csr_arrays(rows: Blocks) -> list[_WrittenArray]:
     The source is read once for each array, so that only the row pointers (indptr) are in memory.
     """
     ends = [np.zeros(1, dtype=np.int64)]
-    for piece in rows.pieces():
+    for piece in source.complete_pieces(rows):
         ends.append(ends[-1][-1] + piece.indptr[1:].astype(np.int64))
     indptr = np.concatenate(ends)
     data = (np.ascontiguousarray(piece.data, dtype=rows.dtype) for piece in rows.pieces())

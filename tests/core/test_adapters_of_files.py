@@ -16,6 +16,8 @@ from cases import every
 from flower_pca import simulate
 from flower_pca.base.errors import DataError
 from flower_pca.blocks import adapters, source
+from flower_pca.blocks.compressed import PickedSparseColumns
+from flower_pca.blocks.normalized import NormalizedRows
 from flower_pca.data import reading
 from flower_pca.data.sources import make
 from flower_pca.hints import faults, large
@@ -98,6 +100,7 @@ KINDS_OF_ROWS = {
     "parquet": of_parquet,
     "arrow file": of_arrow,
     "arrow table": lambda rows, _: arrow_table(rows),
+    "arrow batch": lambda rows, _: arrow_table(rows).to_batches()[0],
     "tensor": of_tensor,
     "loader": of_loader,
     "foreign": lambda rows, _: Foreign(rows),
@@ -140,6 +143,29 @@ def write_cells(path, X, *, form="csr"):
         else:
             file["X"] = X
     return h5py.File(path)
+
+
+@pytest.mark.parametrize("kind", ["h5py", "zarr", "parquet", "arrow file"])
+@pytest.mark.usefixtures("in_many_pieces")
+def test_consecutive_rows_are_read_without_the_rows_around_them(kind, tmp_path):
+    part = adapters.rows_of_source(adapters.as_blocks(KINDS_OF_ROWS[kind](ROWS, tmp_path)), np.arange(180, 220))
+    assert not isinstance(part, adapters.RowSubset)
+    assert np.array_equal(source.all_rows(part), ROWS[180:220])
+
+
+@every("some", [False, True])
+@every("normalized", [False, True])
+def test_consecutive_sparse_rows_are_read_without_the_rows_around_them(some, normalized, tmp_path):
+    counts = sp.csr_array(np.rint(4.0 * np.abs(COUNTS)))
+    rows = adapters.as_blocks(write_cells(tmp_path / "x.h5ad", counts)["X"])
+    expected = counts.toarray()
+    if normalized:
+        rows, expected = NormalizedRows(rows, "the rows", None, True), np.log1p(expected)
+    if some:
+        rows, expected = PickedSparseColumns(rows, np.array([4, 1])), expected[:, [4, 1]]
+    part = adapters.rows_of_source(rows, np.arange(180, 220))
+    assert not isinstance(part, adapters.RowSubset)
+    assert np.array_equal(source.all_rows(part).toarray(), expected[180:220])
 
 
 @every("dtype", [np.float64, np.float32, np.int32])
@@ -255,11 +281,90 @@ def test_a_loader_that_shuffles_or_changes_is_refused():
         list(loader.pieces())
 
 
-def test_a_loader_that_drops_its_last_batch_has_the_rows_that_it_gives():
+def loaders_that_lose_or_double_rows(torch):
+    data = torch.utils.data
+    rows = data.TensorDataset(torch.from_numpy(ROWS))
+
+    class Fixed(data.Sampler):
+        def __init__(self, positions):
+            self.positions = positions
+
+        def __iter__(self):
+            return iter(self.positions)
+
+        def __len__(self):
+            return len(self.positions)
+
+    class Rows(data.IterableDataset):
+        def __iter__(self):
+            return iter(torch.from_numpy(ROWS))
+
+    class Counted(Rows):
+        def __len__(self):
+            return N
+
+    class Short(Rows):
+        def __len__(self):
+            return N + 1
+
+    def named(batch):
+        return {"age": batch, "size": batch}
+
+    weighted = data.WeightedRandomSampler(np.ones(N), N)
+    random = data.BatchSampler(data.RandomSampler(rows), 30, False)
+    order = [*range(1, N), 0]
+    return {
+        "dropped": (data.DataLoader(rows, batch_size=150, drop_last=True), r"leaves out 100 of 400 rows\. Build it"),
+        "dropped by batches": (
+            data.DataLoader(rows, batch_sampler=data.BatchSampler(Fixed(order), 150, True)),
+            r"leaves out 100 of 400 rows\. Build it with drop_last=False",
+        ),
+        "part": (data.DataLoader(rows, sampler=Fixed(order[5:])), r"sampler .*leaves out 5 of 400 rows.*Subset"),
+        "repeated": (data.DataLoader(rows, sampler=Fixed([3, *order[1:]])), "repeats rows"),
+        "too many": (data.DataLoader(rows, sampler=Fixed([*order, 0])), "repeats rows"),
+        "weighted": (data.DataLoader(rows, sampler=weighted), "a different order"),
+        "shuffled batches": (data.DataLoader(rows, batch_sampler=random), "a different order"),
+        "a share": (
+            data.DataLoader(rows, sampler=data.DistributedSampler(rows, 3, 0, shuffle=False)),
+            "leaves out 266 of 400 rows",
+        ),
+        "no length": (data.DataLoader(Rows(), batch_size=9), "has no length"),
+        "fewer than its length": (data.DataLoader(Short(), batch_size=9), "yields 400 rows, but .* has 401"),
+        "names": (data.DataLoader(rows, collate_fn=named), "dictionaries with age and size"),
+        "two tables": (
+            data.DataLoader(data.TensorDataset(torch.zeros(9, 3), torch.zeros(9, 2)), batch_size=4),
+            "2 tables each",
+        ),
+        "whole samples": (data.DataLoader(torch.zeros(9, 3, 2), collate_fn=list, batch_size=4), "4 tables each"),
+        "other columns": (
+            data.DataLoader([torch.zeros(2), torch.zeros(3)], batch_size=1),
+            "a batch with 3 columns after batches with 2",
+        ),
+        "in order": (data.DataLoader(rows, batch_size=150), None),
+        "in another order": (data.DataLoader(rows, batch_size=150, sampler=Fixed(order)), None),
+        "iterable": (data.DataLoader(Counted(), batch_size=150), None),
+    }
+
+
+def test_a_loader_gives_every_row_once_or_is_refused():
     torch = pytest.importorskip("torch")
-    loader = torch.utils.data.DataLoader(torch.from_numpy(ROWS), batch_size=150, drop_last=True)
-    assert adapters.as_blocks(loader).shape == (300, D)
-    assert np.array_equal(source.all_rows(adapters.as_blocks(loader)), ROWS[:300])
+    for name, (loader, words) in loaders_that_lose_or_double_rows(torch).items():
+        if words is None:
+            rows = source.all_rows(adapters.as_blocks(loader))
+            assert np.array_equal(np.sort(rows, axis=0), np.sort(ROWS, axis=0)), name
+        else:
+            with pytest.raises(DataError, match=words):
+                source.all_rows(adapters.as_blocks(loader))
+
+
+def test_a_loader_whose_later_batches_change_between_passes_is_refused():
+    torch = pytest.importorskip("torch")
+    rows = torch.from_numpy(ROWS.copy())
+    loader = adapters.as_blocks(torch.utils.data.DataLoader(rows, batch_size=50))
+    list(loader.pieces())
+    rows[-1, 0] += 1.0
+    with pytest.raises(DataError, match="gave other rows in a later pass"):
+        list(loader.pieces())
 
 
 def test_tensors_of_kinds_that_numpy_has_not_are_read_or_refused():
@@ -275,6 +380,24 @@ def test_tensors_of_kinds_that_numpy_has_not_are_read_or_refused():
 def test_what_is_none_of_these_is_refused_with_what_is_accepted(given):
     with pytest.raises(DataError, match=r"cannot be read from .*Give an array, a data frame, .*__array__"):
         adapters.as_blocks(given)
+
+
+@every("given", [ROWS[1:], np.vstack([ROWS, ROWS[:1]])])
+def test_a_source_whose_pieces_are_not_its_rows_is_refused(given):
+    class Wrong(source.Stored):
+        shape, dtype = ROWS.shape, ROWS.dtype
+
+        def pieces(self):
+            yield from np.array_split(given, 3)
+
+    with pytest.raises(DataError, match=rf"Wrong have {len(given)} rows, but its shape says 400"):
+        simulate("krylov", [Wrong()], n_components=2)
+
+
+def test_an_arrow_dataset_is_refused_with_what_is_accepted():
+    dataset = pytest.importorskip("pyarrow.dataset").dataset(arrow_table(ROWS))
+    with pytest.raises(DataError, match="cannot be read from an InMemoryDataset"):
+        adapters.as_blocks(dataset)
 
 
 def test_no_package_is_imported_to_recognize_an_object():

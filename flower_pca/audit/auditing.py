@@ -9,6 +9,7 @@ clients are summed first.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -213,15 +214,19 @@ def _leaks_of_run(
         seen = dict.fromkeys(views, shared)
     leaks: list[Leak] = []
     for client, C in grams.items():
-        everything, exact = Attack(d), Attack(d)
+        true = _leading_space(C, k)
+        # As long as all answers are exact, both are one attack.
+        everything = exact = Attack(d)
         for position, pair in enumerate(seen[client]):
             if pair is not None:
+                if everything is exact and not pair.exact:
+                    everything = copy(exact)
                 everything.learn(pair.Z, pair.Y)
-                if pair.exact:
+                if pair.exact and everything is not exact:
                     exact.learn(pair.Z, pair.Y)
             if position in looked:
                 message, newest = records[position].message, None if masked else pair
-                leaks.append(_leak_of_client(message, client, C, everything, exact, newest, guess, k))
+                leaks.append(_leak_of_client(message, client, C, true, everything, exact, newest, guess))
     return tuple(sorted(leaks, key=lambda leak: (leak.message, leak.client)))
 
 
@@ -229,20 +234,25 @@ def _leak_of_client(
     message: Broadcast,
     client: int,
     C: Array,
+    true: Array,
     everything: Attack,
     exact: Attack,
     newest: Pair | None,
     guess: Array,
-    k: int,
 ) -> Leak:
+    """Return what is known of a client with matrix C, whose leading components are `true`."""
     d, (sure,) = len(C), exact.solve()
-    # Answers that are not products contradict each other. The best number of weak directions to use is then a matter of
-    # luck, so the audit assumes that the attacker finds it.
-    trust: tuple[float, ...] = CONDITIONS[:1]
-    if everything.size > exact.size:
-        trust = CONDITIONS
-    found = min(everything.solve(trust), key=lambda solution: _relative_error(symmetric_minimum_norm(*solution), C))
-    best = symmetric_minimum_norm(*found)
+    found, best = sure, symmetric_minimum_norm(*sure)
+    error = error_of_exact = _relative_error(best, C)
+    if everything is not exact:
+        # Answers that are not products contradict each other. The best number of weak directions to use is then a
+        # matter of luck, so the audit assumes that the attacker finds it.
+        trust = CONDITIONS if everything.size > exact.size else CONDITIONS[:1]
+        error = np.inf
+        for solution in everything.solve(trust):
+            Phi = symmetric_minimum_norm(*solution)
+            if (other := _relative_error(Phi, C)) < error:
+                found, best, error = solution, Phi, other
     return Leak(
         message=message.number + 1,
         stage=message.stage,
@@ -251,9 +261,9 @@ def _leak_of_client(
         numbers=min(independent_numbers(d, sure[0].shape[1]) + d, d * (d + 1) // 2),
         unknowns=d * (d + 1) // 2,
         minimum_norm=_relative_error(minimum_norm(*found), C),
-        symmetric=_relative_error(best, C),
-        exact=_relative_error(symmetric_minimum_norm(*sure), C),
-        angle=float(linalg.principal_angles(_leading_space(best, k), _leading_space(C, k))[-1]),
+        symmetric=error,
+        exact=error_of_exact,
+        angle=float(linalg.principal_angles(_leading_space(best, true.shape[1]), true)[-1]),
         outside=None if newest is None else _error_outside_block(newest, C),
         guess=_relative_error(guess, C),
     )

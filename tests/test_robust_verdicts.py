@@ -172,6 +172,31 @@ def test_components_so_many_that_they_fit_far_entries_too_are_not_called_converg
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("seed", [3, 8])
+def test_a_component_of_one_column_alone_that_fits_its_far_entries_is_not_called_converged(seed: int) -> None:
+    """Of more components than there are, one goes to a single column, of which it explains every entry."""
+    rng = np.random.default_rng(seed)
+    L = rng.standard_normal((80, 3)) @ rng.standard_normal((3, 50))
+    where = rng.random(L.shape) < 0.15
+    X = L + 0.2 * rng.standard_normal(L.shape) + np.where(where, 10.0 * rng.choice([-1.0, 1.0], L.shape), 0.0)
+    result = run_certain(X, 8)
+    assert rel(result, L) > 0.2
+    assert result.status.outcome is Outcome.STALLED
+    assert "a low-rank part of rank 4 may have fitted outliers" in result.status.words
+    assert run_certain(X, 3).status.ok
+
+
+@pytest.mark.parametrize(("weight", "alone"), [(0.9, False), (0.98, True)])
+def test_a_direction_of_one_column_alone_is_seen_in_any_basis(weight: float, alone: bool) -> None:
+    """In which it is mixed with two directions of the other twelve columns."""
+    rng = np.random.default_rng(0)
+    others = np.linalg.qr(rng.standard_normal((12, 3)))[0]
+    lone = np.append(np.sqrt(1.0 - weight) * others[:, 2], np.sqrt(weight))
+    U = np.column_stack([np.vstack([others[:, :2], np.zeros(2)]), lone]) @ rng.standard_normal((3, 3))
+    assert proof.has_lone_column(U) == alone
+
+
+@pytest.mark.slow
 def test_beside_much_noise_as_many_components_converge_where_two_attempts_agree() -> None:
     rng = np.random.default_rng(160)
     L = rng.standard_normal((80, 20)) @ rng.standard_normal((20, 80))

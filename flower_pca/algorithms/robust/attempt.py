@@ -100,13 +100,9 @@ _SEARCH_COLUMNS: Final = 2  # the number of columns of the block that searches t
 # The residuals have structure if their largest squared singular value exceeds the expected value for independent
 # entries by this factor.
 _STRUCTURE: Final = 1.8
-# The basis before columns were dropped is better if its error at hidden entries is below this share of the error after.
-_BETTER_SHARE: Final = 0.9
 # A missing component, or a block of outliers, leaves more than this share of all remaining squares in one
 # direction.
 _MOST_IN_ONE_DIRECTION: Final = 0.2
-# Errors at hidden entries below this multiple of tol do not show structure.
-_SETTLED_FACTOR: Final = 10.0
 
 
 class AttemptPhase(enum.StrEnum):
@@ -166,8 +162,6 @@ class Attempt:
         The block that searches the residuals for structure.
     left : tuple of float
         The squared residuals along each direction of the block Z, largest first, as shares of all squared residuals.
-    lefts : tuple of float
-        The largest of these shares in each of the latest rounds.
     seen : float
         The number of visible entries.
     pulled : float
@@ -209,7 +203,6 @@ class Attempt:
     hidden: float = np.inf
     Z: Array | None = None
     left: tuple[float, ...] = (0.0,)
-    lefts: tuple[float, ...] = ()
     seen: float = 0.0
     pulled: float = 1.0
     again: tuple[int, ...] = ()
@@ -275,13 +268,7 @@ class Attempt:
 
     def has_structure(self, problem: Problem, *, directions: int = 1) -> bool:
         """Return whether the residuals have a larger variance in this many directions than independent entries."""
-        if (
-            self.seen == 0.0
-            or self.hidden <= _SETTLED_FACTOR * problem.tol * problem.sigma
-            or len(self.left) < directions
-        ):
-            # No entry was seen, the residuals are no larger than the remaining changes of the basis, or the block has
-            # too few directions.
+        if self.seen == 0.0 or len(self.left) < directions:  # No entry was seen, or there are too few directions.
             return False
         least = _STRUCTURE * problem.unit_noise_norm**2 / self.seen
         return self.left[directions - 1] > least
@@ -289,11 +276,6 @@ class Attempt:
     def has_correlation(self, problem: Problem) -> bool:
         """Return whether residuals are correlated: they have structure in several directions, not mainly in one."""
         return self.left[0] <= _MOST_IN_ONE_DIRECTION and self.has_structure(problem, directions=_SEARCH_COLUMNS)
-
-    @property
-    def is_too_narrow(self) -> bool:
-        """Whether the attempt predicted hidden entries better before columns were dropped."""
-        return self.whole is not None and self.whole.hidden < _BETTER_SHARE * self.hidden
 
     @property
     def known_gram(self) -> Array:

@@ -13,9 +13,8 @@ The first attempt that passes its proof is the answer. Each attempt starts from 
 
 A run also ends if two attempts agree, even if both leave a little structure or may have fitted outliers. There are two
 exceptions. If much of the squared residuals is structure, agreement does not count, because a missing component, or a
-block of outliers that looks like a low-rank part, misleads every attempt in the same way. If much noise is left and
-there are so many components that they could fit outliers, an attempt that passes its proof must also agree with
-another attempt.
+block of outliers that looks like a low-rank part, misleads every attempt in the same way. An attempt that may have
+fitted outliers must also agree with another attempt, even if it passes all other checks: see `proof`.
 
 A row or column is undetermined if it has too few clean entries. Undetermined rows and columns do not
 affect other rows and columns. Another attempt would not help, because undetermined rows and columns were

@@ -42,8 +42,6 @@ _SPECTRUM: Final = 10.0
 _NOISE_FACTOR, _GAP = 2.5, 5.0
 # If the basis changes by at most this share of the noise, further rounds will not remove the remaining structure.
 _CORRELATED: Final = 0.02
-# While the basis still improves, less than this share of the structure is left after _ESTIMATE_ROUNDS rounds.
-_STRUCTURE_SHARE: Final = 0.97
 # The threshold of columns that are estimated again begins at _FIRST_LEVEL ordinary entries. It falls by the factor
 # _SLOW_FACTOR per round, and below _LOW_LEVEL ordinary entries by the factor _FAST_FACTOR.
 _FIRST_LEVEL, _LOW_LEVEL = 10.0, 0.1
@@ -119,9 +117,7 @@ def _with_structure(attempt: Attempt, image: Array, squares: float, *, seen: flo
     """Return the attempt with the structure that the block Z has found in the residuals in this round."""
     assert attempt.Z is not None
     values = linalg.eigh_descending(attempt.Z.T @ image)[0] / (squares or np.inf)
-    lefts = (*attempt.lefts, float(values[0]))[-_ESTIMATE_ROUNDS - 1 :]
-    Z = linalg.orth(image)
-    return replace(attempt, Z=Z, left=tuple(values.tolist()), lefts=lefts, seen=seen)
+    return replace(attempt, Z=linalg.orth(image), left=tuple(values.tolist()), seen=seen)
 
 
 def _shows_noise(attempt: Attempt, problem: Problem) -> bool:
@@ -152,12 +148,7 @@ def _has_given_noise(attempt: Attempt, problem: Problem) -> bool:
 def _still_moves(attempt: Attempt, problem: Problem) -> bool:
     """Return whether the basis still changes, or the proof may not begin yet."""
     if attempt.phase is AttemptPhase.NOISY:
-        # If too few columns are left and structure remains, all columns come back later, so the basis need not
-        # settle.
-        widens = attempt.is_too_narrow and attempt.has_structure(problem)
-        rests = attempt.rounds >= _LEAST_ROUNDS and (
-            widens or _keeps_structure(attempt, problem) or attempt.has_settled(problem)
-        )
+        rests = attempt.rounds >= _LEAST_ROUNDS and (_keeps_structure(attempt, problem) or attempt.has_settled(problem))
     else:
         rests = attempt.has_settled(problem)
     return attempt.early or (not rests and attempt.rounds < problem.patience)
@@ -168,11 +159,7 @@ def _keeps_structure(attempt: Attempt, problem: Problem) -> bool:
 
     Correlated residuals cause such structure, and more rounds would not remove it.
     """
-    if len(attempt.lefts) <= _ESTIMATE_ROUNDS or not attempt.has_correlation(problem):
-        return False
-    # While the basis still improves, the structure decreases.
-    stays = attempt.lefts[-1] >= _STRUCTURE_SHARE * attempt.lefts[0]
-    return stays and attempt.stop <= _CORRELATED * attempt.noise / problem.sigma
+    return attempt.has_correlation(problem) and attempt.stop <= _CORRELATED * attempt.noise / problem.sigma
 
 
 def _has_no_component(attempt: Attempt, problem: Problem) -> bool:
@@ -211,8 +198,7 @@ def _can_reestimate_columns(attempt: Attempt, problem: Problem) -> bool:
 
 def _has_dropped_too_many(attempt: Attempt, problem: Problem) -> bool:
     """Return whether the attempt has dropped columns that it should have kept."""
-    verdict = attempt.known_verdict
-    return attempt.whole is not None and (verdict.misses_component or (verdict.structured and attempt.is_too_narrow))
+    return attempt.whole is not None and attempt.known_verdict.misses_component
 
 
 def _has_reestimated_some(attempt: Attempt, problem: Problem) -> bool:
@@ -246,13 +232,7 @@ def _use_given_noise(attempt: Attempt, problem: Problem) -> Attempt:
 
 def _with_noise(attempt: Attempt, problem: Problem, s: float) -> Attempt:
     return replace(
-        attempt,
-        noise=s,
-        lam=_NOISY_THRESHOLD * s,
-        cut=_NOISY_CUT,
-        rounds=0,
-        Z=attempt.block_for_structure(problem),
-        lefts=(),
+        attempt, noise=s, lam=_NOISY_THRESHOLD * s, cut=_NOISY_CUT, rounds=0, Z=attempt.block_for_structure(problem)
     )
 
 
@@ -274,7 +254,7 @@ def _drop_columns(attempt: Attempt, problem: Problem) -> Attempt:
 
 def _drop_columns_for_now(attempt: Attempt, problem: Problem) -> Attempt:
     """Return the attempt with only the leading components. `_restore_columns` can restore all columns later."""
-    return replace(_drop_columns(attempt, problem), rounds=0, lefts=(), whole=attempt)
+    return replace(_drop_columns(attempt, problem), rounds=0, whole=attempt)
 
 
 def _restore_columns(attempt: Attempt, problem: Problem) -> Attempt:
@@ -293,7 +273,7 @@ def _reestimate_columns(attempt: Attempt, problem: Problem) -> Attempt:
     U = attempt.U.copy()
     U[list(columns)] = 0.0
     level = max(_FIRST_LEVEL * problem.sigma, attempt.lam)
-    return replace(attempt, U=U, again=columns, level=level, mended=True, rounds=0, lefts=(), verdict=None)
+    return replace(attempt, U=U, again=columns, level=level, mended=True, rounds=0, verdict=None)
 
 
 def _lower_column_threshold(attempt: Attempt, problem: Problem) -> Attempt:
@@ -308,7 +288,7 @@ def _drop_column_threshold(attempt: Attempt, problem: Problem) -> Attempt:
 
 def _use_determined_columns(attempt: Attempt, problem: Problem) -> Attempt:
     """Return the attempt in which V is computed from all columns except those that are still undetermined."""
-    return replace(attempt, again=attempt.known_verdict.columns, rounds=0, lefts=(), verdict=None)
+    return replace(attempt, again=attempt.known_verdict.columns, rounds=0, verdict=None)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,9 @@ that fail are named. A row is bad if most of its entries are outliers. Bad rows 
 (c) No structure: if there is noise, the largest singular value of the residuals is not much larger than
 for independent entries.
 
+A low-rank part that may have fitted outliers needs a second attempt that agrees: one with many degrees of freedom
+beside much noise, and one with a direction that consists of a single column.
+
 Each client checks its own rows. Let v_i be the rows of V, G = sum v_i v_i' over all rows, and F_j = sum
 v_i v_i' over the rows i in which the entry of column j is clean. To check columns, clients send F_j if
 these matrices are small. Otherwise they send products for power steps x <- G^-1 (G - F_j) x. The largest
@@ -218,6 +221,15 @@ def weak_columns(G: Array, F: Array, seen: float) -> Array:
     return np.asarray((values[:, 0] < LEAST) | (values.mean(axis=1) < BAD * seen))
 
 
+def has_lone_column(U: Array) -> bool:
+    """Return whether a direction of the low-rank part consists of a single column.
+
+    Such a direction fits every entry of its column, outliers too, because no other column shows what the entry should
+    be.
+    """
+    return bool(np.sum(linalg.orth(U) ** 2, axis=1).max() > 1.0 - LEAST)
+
+
 def power_step(G: Array, x: Array, image: Array) -> tuple[Array, Array]:
     """Return the next block x after a power step for every column, and a mask of columns that seem undetermined."""
     G = _regularized(G)
@@ -248,6 +260,7 @@ def judge(attempt: Attempt, problem: Problem, *, total: Mapping[str, Array], wea
     several = error <= SMALL * problem.sigma and attempt.has_correlation(problem)
     freedoms = attempt.p * (problem.n + problem.d - attempt.p)
     structure = attempt.left[0] if attempt.noise > 0.0 else 0.0
+    free = attempt.noise > SMALL * problem.sigma and freedoms > _MOST_FREEDOM * clean
     return Verdict(
         rank=attempt.p,
         error=error / problem.sigma,
@@ -261,7 +274,7 @@ def judge(attempt: Attempt, problem: Problem, *, total: Mapping[str, Array], wea
         bad_rows=round(bad),
         few=rows <= _FEW_ROWS * problem.n and len(columns) <= _FEW_COLUMNS * problem.d,
         single=len(columns) <= _NAMED_ONLY_SHARE * problem.d,
-        may_overfit=attempt.noise > SMALL * problem.sigma and freedoms > _MOST_FREEDOM * clean,
+        may_overfit=free or has_lone_column(np.where(weak[:, None], 0.0, attempt.U)),
         # A basis does not settle if residuals are correlated or a column is undetermined.
         at_rest=attempt.has_settled(problem) or several or bool(columns),
     )

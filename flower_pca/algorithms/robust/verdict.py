@@ -49,7 +49,8 @@ class Verdict:
     single : bool
         Whether only a tiny share of all columns is undetermined.
     may_overfit : bool
-        Whether the low-rank part may have fitted outliers: it has many degrees of freedom, and leaves much noise.
+        Whether the low-rank part may have fitted outliers: it has many degrees of freedom and leaves much noise, or a
+        direction of it consists of a single column.
     at_rest : bool
         Whether the basis had settled, or cannot settle because residuals are correlated or a column is undetermined.
     """

@@ -14,6 +14,8 @@ from flower_pca.hints.sites import FEW, MANY, AllSites, Site
 
 def doubles(data: AllSites) -> Iterator[str]:
     """Yield hints about rows that occur at two sites, or more than once at one site."""
+    if not data.has_equal_rows:
+        return
     sites = data.sites
     every = [site.row_hashes for site in sites]
     whose = np.repeat(np.arange(len(sites)), list(map(len, every)))
@@ -22,8 +24,6 @@ def doubles(data: AllSites) -> Iterator[str]:
     order = np.argsort(marks, kind="stable")
     ordered = marks[order]
     again = np.flatnonzero(ordered[1:] == ordered[:-1])
-    if not len(again):
-        return
     looked_at = zip(sites, data.distinct_counts, strict=True)
     reliable = [_are_equal_rows_suspicious(site, different) for site, different in looked_at]
     owners = whose[order]

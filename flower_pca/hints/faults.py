@@ -172,7 +172,7 @@ def _hints_by_kind(data: AllSites, of_rows: Sequence[_Kind], of_columns: Sequenc
         found = [list(kind(data)) for kind in of_rows]
         if len(data.columns) <= WIDE:
             if any(found):
-                data = AllSites(_sites_without_totals(data.sites), data.columns)
+                data = AllSites(_sites_without_totals(data), data.columns)
             found += [list(kind(data)) for kind in of_columns]
     return found
 
@@ -269,12 +269,12 @@ def _parallel_pairs(columns: Array) -> list[tuple[int, int]]:
     return sorted((int(i), int(j)) for i, j in pairs if abs(columns[:, i] @ columns[:, j]) > 1.0 - 1e-12)
 
 
-def _sites_without_totals(sites: Sequence[Site]) -> list[Site]:
+def _sites_without_totals(data: AllSites) -> list[Site]:
     """Return the sites without lines of totals, and only the first of several sites with equal rows.
 
     Totals and repeated sites would hide other faults.
     """
-    ends = lines_of_totals(sites)
+    ends, sites = lines_of_totals(data), data.sites
     # Go through the sites in reversed order, so that the first of several equal sites is kept.
     last_first = reversed([*enumerate(sites)])
     alone = {site.row_hashes.tobytes(): i for i, site in last_first}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -104,6 +104,70 @@ def _odd_numbers(d: int) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
+class Stack:
+    """Sites with equal numbers of rows, which are examined together.
+
+    This saves time if a thousand sites have a few rows each. A site with many rows forms a stack alone.
+
+    Attributes
+    ----------
+    places : list of int
+        The positions of the sites.
+    tables : list of ndarray
+        The rows of each site.
+    ordered : ndarray
+        The values of each column at each site, in ascending order with NaN last, s x n x d.
+    value_counts : ndarray
+        The number of values of each column at each site, s x d.
+    """
+
+    places: list[int]
+    tables: list[Array]
+    ordered: Array
+    value_counts: Array
+
+    __repr__ = brief
+
+    @classmethod
+    def of_tables(cls, places: list[int], tables: list[Array]) -> Stack:
+        """Return the stack of these rows."""
+        # Each column is stored contiguously, because most kinds of hints go through the values of a column.
+        columns = np.array(_in_one_array(tables).swapaxes(1, 2), order="C")
+        columns.sort(axis=2)
+        seen = np.full(columns.shape[:2], columns.shape[2])
+        gaps = np.isnan(columns[:, :, -1])
+        seen[gaps] -= np.isnan(columns[gaps]).sum(axis=1)
+        return cls(places, tables, columns.swapaxes(1, 2), seen)
+
+    @property
+    def rows(self) -> Array:
+        """The rows, s x n x d. The rows of several sites are copied, so they should not be kept."""
+        return _in_one_array(self.tables)
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether a value is missing."""
+        return not (self.value_counts == self.ordered.shape[1]).all()
+
+    def two_largest(self) -> Array:
+        """Return the two largest values of each column at each site, s x 2 x d, with NaN if there are fewer."""
+        if not self.has_gaps:
+            return self.ordered[:, -2:]
+        places = np.stack([self.value_counts - 2, self.value_counts - 1], axis=1)
+        return np.where(places < 0, np.nan, np.take_along_axis(self.ordered, np.maximum(places, 0), axis=1))
+
+    def distinct_counts(self) -> Array:
+        """Return the number of different values of each column at each site, s x d."""
+        steps = (np.diff(self.ordered, axis=1) > 0.0).sum(axis=1)
+        return np.asarray(steps + (self.value_counts > 0))
+
+    def levels(self) -> Array:
+        """Return the tenth, fiftieth and ninetieth percentile of each column at each site, s x 3 x d."""
+        shares = np.multiply.outer([0.1, 0.5, 0.9], np.maximum(self.value_counts - 1, 0))
+        return np.take_along_axis(self.ordered, np.rint(shares).astype(int).swapaxes(0, 1), axis=1)
+
+
+@dataclass(frozen=True, eq=False)
 class AllSites:
     """The rows of all sites, with statistics that several kinds of hints need.
 
@@ -141,29 +205,44 @@ class AllSites:
         return cls(sites, columns, sampled)
 
     @functools.cached_property
+    def stacks(self) -> list[Stack]:
+        """All sites, of which sites with equal numbers of rows are examined together."""
+        by_length: dict[int, list[int]] = {}
+        for i, site in enumerate(self.sites):
+            by_length.setdefault(len(site.rows), []).append(i)
+        found = []
+        for n, places in by_length.items():
+            several = max(_CACHED // max(n * len(self.columns), 1), 1)
+            for start in range(0, len(places), several):
+                some = places[start : start + several]
+                found.append(Stack.of_tables(some, [self.sites[i].rows for i in some]))
+        return found
+
+    @functools.cached_property
     def sorted_values(self) -> list[Array]:
         """The values of each column at each site (n x d), in ascending order with NaN last."""
-        # Each column is stored contiguously, because most kinds of hints go through the values of a column.
-        columns = [np.array(site.rows.T, order="C") for site in self.sites]
-        for values in columns:
-            values.sort(axis=1)
-        return [values.T for values in columns]
+        return list(self._by_site(lambda stack: stack.ordered))
 
     @functools.cached_property
     def value_counts(self) -> Array:
         """The number of values of each column at each site, sites x d."""
-        return np.stack([_count_values(values) for values in self.sorted_values])
+        return np.stack(self._by_site(lambda stack: stack.value_counts))
 
     @functools.cached_property
     def two_smallest(self) -> Array:
         """The two smallest values of each column, 2 x d, with NaN if there are fewer."""
-        return _two_smallest([values[:2] for values in self.sorted_values])
+        return _two_smallest([stack.ordered[:, :2] for stack in self.stacks])
 
     @functools.cached_property
     def two_largest(self) -> Array:
         """The two largest values of each column, 2 x d, with NaN if there are fewer."""
-        ends = [_two_largest(values, seen) for values, seen in zip(self.sorted_values, self.value_counts, strict=True)]
-        return -_two_smallest([-values for values in ends])
+        return -_two_smallest([-stack.two_largest() for stack in self.stacks])
+
+    @functools.cached_property
+    def has_equal_rows(self) -> bool:
+        """Whether any two rows have equal hashes."""
+        hashes = np.sort(np.concatenate([site.row_hashes for site in self.sites]))
+        return bool((hashes[1:] == hashes[:-1]).any())
 
     @property
     def smallest(self) -> Array:
@@ -178,8 +257,7 @@ class AllSites:
     @functools.cached_property
     def distinct_counts(self) -> Array:
         """The number of different values of each column at each site, sites x d."""
-        steps = [(np.diff(values, axis=0) > 0.0).sum(axis=0) for values in self.sorted_values]
-        return np.asarray(np.stack(steps) + (self.value_counts > 0))
+        return np.stack(self._by_site(lambda stack: stack.distinct_counts()))
 
     @functools.cached_property
     def most_varied_columns(self) -> Array:
@@ -189,10 +267,12 @@ class AllSites:
     @functools.cached_property
     def levels(self) -> Array:
         """The tenth, fiftieth and ninetieth percentile of each column at each site, sites x 3 x d."""
-        shares = np.multiply.outer([0.1, 0.5, 0.9], np.maximum(self.value_counts - 1, 0))
-        places = np.rint(shares).astype(int)
-        ordered = enumerate(self.sorted_values)
-        return np.stack([np.take_along_axis(values, places[:, i], axis=0) for i, values in ordered])
+        return np.stack(self._by_site(lambda stack: stack.levels()))
+
+    def _by_site(self, of: Callable[[Stack], Array]) -> list[Array]:
+        """Return what a function returns for the sites of each stack, in the order of the sites."""
+        found = {i: part for stack in self.stacks for i, part in zip(stack.places, of(stack), strict=True)}
+        return [found[i] for i in range(len(self.sites))]
 
     def column_title(self, j: int) -> str:
         """Return the name of a column for the beginning of a sentence."""
@@ -228,41 +308,13 @@ class AllSites:
         return np.concatenate([values[:count, j] for values, count in parts])
 
 
-def stacks_of_equal_sites(sites: Sequence[Array]) -> Iterator[tuple[list[int], Array]]:
-    """Yield stacks (s x n x d) of sites with equal numbers of rows, with the positions of these sites.
-
-    Stacks save time if a thousand sites have a few rows each. A site with many rows forms a stack alone, and its rows
-    are not copied.
-    """
-    by_length: dict[int, list[int]] = {}
-    for i, rows in enumerate(sites):
-        by_length.setdefault(len(rows), []).append(i)
-    for n, places in by_length.items():
-        several = max(_CACHED // max(n * sites[0].shape[1], 1), 1)
-        for start in range(0, len(places), several):
-            some = places[start : start + several]
-            yield some, sites[some[0]][None] if len(some) == 1 else np.stack([sites[i] for i in some])
-
-
-def _two_largest(values: Array, seen: Array) -> Array:
-    """Return the two largest values of each column.
-
-    The columns of `values_of` are in ascending order, and the first `value_counts` values of a column are not NaN.
-    """
-    if (seen == len(values)).all():
-        return values[-2:]
-    places = np.stack([seen - 2, seen - 1])
-    return np.where(places < 0, np.nan, np.take_along_axis(values, np.maximum(places, 0), axis=0))
+def _in_one_array(tables: Sequence[Array]) -> Array:
+    """Return tables of equal sizes as one array (s x n x d). A single table is not copied."""
+    return tables[0][None] if len(tables) == 1 else np.stack(tables)
 
 
 def _two_smallest(parts: Sequence[Array]) -> Array:
-    every = np.concatenate([*parts, np.full((1, parts[0].shape[1]), np.nan)])
+    """Return the two smallest values of each column in parts (s x n x d) of the values, 2 x d."""
+    d = parts[0].shape[2]
+    every = np.concatenate([*(part.reshape(-1, d) for part in parts), np.full((1, d), np.nan)])
     return np.asarray(np.sort(every, axis=0)[:2])
-
-
-def _count_values(values: Array) -> Array:
-    """Return how many values of each column are not NaN. The columns are in ascending order with NaN last."""
-    seen = np.full(values.shape[1], len(values))
-    gaps = np.isnan(values[-1])
-    seen[gaps] -= np.isnan(values[:, gaps]).sum(axis=0)
-    return seen

@@ -9,7 +9,7 @@ import numpy as np
 
 from flower_pca.base import labels
 from flower_pca.base.linalg import Array
-from flower_pca.hints.sites import LEAST, AllSites, Site, stacks_of_equal_sites
+from flower_pca.hints.sites import LEAST, AllSites
 from flower_pca.rows.local import LocalData
 
 _RARE: Final = 1e-3  # maximum probability that ordinary rows of a run cause a hint about means
@@ -19,7 +19,7 @@ _MOST_ROUNDED: Final = 0.5 * (1.0 + 1e-9)
 
 def lines_of_totals_hints(data: AllSites) -> Iterator[str]:
     """Yield hints about last lines that are the sum or the mean of the lines above them."""
-    for i, (n, what) in lines_of_totals(data.sites).items():
+    for i, (n, what) in lines_of_totals(data).items():
         place = labels.capitalize(data.sites[i].place(n))
         yield f"{place} is the {what} of the lines above it, not a row of data. Remove it."
 
@@ -49,35 +49,42 @@ def totals_by_sums(data: AllSites, clients: Sequence[LocalData]) -> dict[int, tu
     return found
 
 
-def lines_of_totals(sites: Sequence[Site]) -> dict[int, tuple[int, str]]:
+def lines_of_totals(data: AllSites) -> dict[int, tuple[int, str]]:
     """Return the line of totals of each site that has one, by the position of the site.
 
     A line of totals is described by the number of lines above it, and by "sum" or "mean".
     """
     found: dict[int, tuple[int, str]] = {}
-    # Check the last two lines, because a line of means may follow a line of sums. There may be a thousand sites, so a
-    # rough check of all sites at once comes before the exact check.
-    for below in (0, 1):
-        tall = [(i, site.rows[: len(site.rows) - below]) for i, site in enumerate(sites)]
-        tall = [(i, rows) for i, rows in tall if len(rows) > LEAST]
-        for places, stack in stacks_of_equal_sites([rows for _, rows in tall]):
-            for k in np.flatnonzero(_look_like_totals(stack)).tolist():
-                i, rows = tall[places[k]]
-                if what := _sum_or_mean(rows[-1], rows[:-1], 2 * len(sites)):
-                    found[i] = (len(rows) - 1, what)
+    # There may be a thousand sites, so a rough check of all sites at once comes before the exact check.
+    for stack in data.stacks:
+        rows = stack.rows
+        if rows.shape[1] <= LEAST:
+            continue
+        units = _unit_of_last_place(rows[:, :LEAST]).min(axis=1)
+        # Check the last two lines, because a line of means may follow a line of sums.
+        for tables in (rows, rows[:, :-1])[: rows.shape[1] - LEAST]:
+            for k in np.flatnonzero(_look_like_totals(tables, units, gaps=stack.has_gaps)).tolist():
+                if what := _sum_or_mean(tables[k, -1], tables[k, :-1], 2 * len(data.sites)):
+                    found[stack.places[k]] = (tables.shape[1] - 1, what)
     return dict(sorted(found.items()))
 
 
-def _look_like_totals(tables: Array) -> Array:
-    """Return for each table (s x n x d) whether its last line may be the sum or the mean of the lines above it."""
+def _look_like_totals(tables: Array, units: Array, *, gaps: bool) -> Array:
+    """Return for each table (s x n x d) whether its last line may be the sum or the mean of the lines above it.
+
+    `units` (s x d) are the smallest units of the last place in the first lines. `gaps` is true if values are missing.
+    """
     last, above = tables[:, -1], tables[:, :-1]
-    total = np.nansum(above, axis=1)
     n = above.shape[1]
-    missing = np.isnan(above)
-    mean = total / np.maximum(n - missing.sum(axis=1), 1) if missing.any() else total / n
+    if gaps:
+        total = np.nansum(above, axis=1)
+        mean = total / np.maximum((~np.isnan(above)).sum(axis=1), 1)
+    else:
+        total = above.sum(axis=1)
+        mean = total / n
     first = above[:, :LEAST]
     rounding = _unit_of_last_place(last)
-    slack = rounding + _rounding_of_sum(first, n + 1) + 1e-8 * np.abs(total)
+    slack = rounding + _rounding_of_sum(units, n + 1) + 1e-8 * np.abs(total)
     sums = (np.abs(last - total) <= slack).any(axis=1)
     # A line of means holds the mean of every column that varies. Only columns that vary in the first lines are checked.
     varies = np.fmax.reduce(first, axis=1) > np.fmin.reduce(first, axis=1)
@@ -116,7 +123,7 @@ def _sum_or_mean(
     rounding = _unit_of_last_place(last) / 2.0 * (1.0 + 1e-9)
     if not kind(rounding, _most_rounding_of_sum(n)):
         return ""
-    off = _rounding_of_sum(above, n)
+    off = _rounding_of_sum(_unit_of_last_place(above).min(axis=0), n)
     found = kind(rounding, off)
     if found == "mean":
         # If columns depend on each other, hitting all of their means is a single coincidence.
@@ -128,17 +135,16 @@ def _sum_or_mean(
     return found
 
 
-def _rounding_of_sum(rows: Array, n: Any) -> Array:
+def _rounding_of_sum(units: Array, n: Any) -> Array:
     """Return how much rounding may have changed the sum of n numbers of each column.
 
-    The number of decimal places of a column is read from `rows`. Whole numbers are taken as counts and codes, which
+    `units` holds the smallest unit of the last place in each column. Whole numbers are taken as counts and codes, which
     are not rounded.
     """
-    steps = _unit_of_last_place(rows).min(axis=-2)
-    # The rounding error of a number has a standard deviation of steps / sqrt(12), and a sum has sqrt(n) times as much.
+    # The rounding error of a number has a standard deviation of units / sqrt(12), and a sum has sqrt(n) times as much.
     # Four standard deviations are allowed.
-    rounded = 4.0 * np.sqrt(n / 12.0) * steps
-    return np.where(steps < 1.0, rounded, 0.0)
+    rounded = 4.0 * np.sqrt(n / 12.0) * units
+    return np.where(units < 1.0, rounded, 0.0)
 
 
 def _most_rounding_of_sum(n: Any) -> Any:
@@ -149,7 +155,7 @@ def _most_rounding_of_sum(n: Any) -> Any:
 def _unit_of_last_place(values: Array) -> Array:
     """Return the unit of the last decimal place of each number: 0.01 for 3.14, and 1 for 7."""
     steps, sizes = np.full(values.shape, 1e-12), np.abs(values)
-    # The loop runs eleven times, so it reuses these two arrays.
+    # The loop may run eleven times, so it reuses these two arrays.
     rest, slack = np.empty((2, *values.shape), dtype=np.result_type(values, 1.0))
     for places in range(10, -1, -1):
         step = 10.0**-places
@@ -158,7 +164,10 @@ def _unit_of_last_place(values: Array) -> Array:
         np.abs(np.subtract(values, rest, out=rest), out=rest)
         np.maximum(sizes, step, out=slack)
         slack *= 1e-9
-        np.copyto(steps, step, where=rest <= slack)
+        fits = rest <= slack
+        if not fits.any():  # Then no number ends at an earlier place either.
+            break
+        np.copyto(steps, step, where=fits)
     return steps
 
 

@@ -74,13 +74,9 @@ def mixed_units(data: AllSites) -> Iterator[str]:
     other. If half of the other sites have both groups as well, the column may hold two kinds of things. Without other
     sites, only factors of 10, 100 and 1000 cause a hint, because groups of people often differ by a factor of 2 or 3.
     """
-    for i, (site, values, seen) in enumerate(zip(data.sites, data.sorted_values, data.value_counts, strict=True)):
-        if len(values) < 2 * _GROUP:
-            continue
-        # Of _GROUP neighbors, one is in this sample, so a gap between two groups lies between two values of the sample.
-        some = values[_GROUP - 1 :: _GROUP]
-        wide = (values[0] > 0.0) & (some[1:] > _WIDEST * some[:-1]).any(axis=0)
-        for j in np.flatnonzero(wide).tolist():
+    for i, columns in _columns_with_wide_gaps(data):
+        site, values, seen = data.sites[i], data.sorted_values[i], data.value_counts[i]
+        for j in columns:
             column = values[: seen[j], j]
             cut = _GROUP + int(np.argmax(column[_GROUP : 1 - _GROUP] / column[_GROUP - 1 : -_GROUP]))
             groups = column[:cut], column[cut:]
@@ -96,6 +92,21 @@ def mixed_units(data: AllSites) -> Iterator[str]:
                     f"{low:.4g} "
                     f"and around {high:.4g}, {words}. Convert the {labels.count(few, 'value')} of the smaller group."
                 )
+
+
+def _columns_with_wide_gaps(data: AllSites) -> list[tuple[int, list[int]]]:
+    """Return the sites with positive columns in which two groups of values may lie far apart, with these columns."""
+    found = []
+    for stack in data.stacks:
+        values = stack.ordered
+        if values.shape[1] < 2 * _GROUP:
+            continue
+        # Of _GROUP neighbors, one is in this sample, so a gap between two groups lies between two values of the sample.
+        some = values[:, _GROUP - 1 :: _GROUP]
+        wide = (values[:, 0] > 0.0) & (some[:, 1:] > _WIDEST * some[:, :-1]).any(axis=1)
+        some_sites = np.flatnonzero(wide.any(axis=1)).tolist()
+        found += [(stack.places[k], np.flatnonzero(wide[k]).tolist()) for k in some_sites]
+    return sorted(found)
 
 
 def _two_groups(low: Array, high: Array) -> str:

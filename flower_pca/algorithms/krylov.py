@@ -40,6 +40,7 @@ _WIDE, _CHEAP_IF_WIDE = 50_000, 336
 # needed up to a sixth more messages than runs with an unlimited basis, and runs with six blocks up to half more.
 _BYTES, _FEWEST = 2**29, 8
 _ROWS: Final = 512  # the number of rows of a block that are copied at a time
+_LARGE: Final = 2**20  # the number of entries of a product after which a run looks for its end before it forms a block
 # Over a real network, messages of up to this many bytes take about the same time, whatever their size.
 MESSAGE: Final = 2**19
 # With tol="auto", _SMALLEST_TOL is the smallest residual that is required, and _SAMPLING_SHARE is the share of a
@@ -480,11 +481,22 @@ class Krylov(Iterative[KrylovState]):
         # The copy has column order like the basis, because BLAS is then faster.
         rest = basis.copy_next_to_columns(S)
         linalg.subtract(rest, Q[:, since:], np.vstack([known[since:], own]))
-        block, off, along = linalg.next_block(rest, Q, first, skew=_SKEW * state.progress.tol, T=T)
+        inside = np.vstack([known, own])
+        ends = None
+        if S.size >= _LARGE and not behind and state.progress.rounds + rounds >= self.min_rounds:
+
+            def ends(R: Array) -> bool:
+                """Return whether the run ends with this product, so that the next block is never sent."""
+                H = linalg.block_matrix(state.H, inside, np.zeros((len(R), state.size)), R)
+                newest = replace(state, Q=basis, H=H, lost=np.append(state.lost, np.zeros(S.shape[1])))
+                residuals = newest.residuals(values[: state.k], W[:, : state.k])
+                return self._wanted_count_and_residual(newest, values, residuals)[1] <= state.progress.tol * first
+
+        block, off, along = linalg.next_block(rest, Q, first, skew=_SKEW * state.progress.tol, T=T, ends=ends)
         # `off` is an error in the answer, mostly a rounding error. If `off` were added to the symmetric matrix T, it
         # would move all Ritz vectors. In H, `off` moves only Ritz vectors that have a part in the newest block, and
         # these parts become smaller from round to round.
-        inside = np.vstack([known, own]) + off
+        inside = inside + off
         lost = np.zeros(S.shape[1])
         if block.shape[1] < S.shape[1]:
             lost = linalg.column_norms(rest - Q @ off - block @ along)
@@ -507,7 +519,8 @@ class Krylov(Iterative[KrylovState]):
         # The direction of an error in the block is arbitrary. So C changes the size of the error about as much as the
         # size of a random block, for example of the first block.
         p = S.shape[1]
-        sizes = (linalg.frobenius_norm(H[:, :p]) / np.sqrt(max(p, 1)), linalg.column_norms(S).max(initial=0.0))
+        answered = linalg.column_norms(np.vstack([H[:, H.shape[1] - p :], lost]))
+        sizes = (linalg.frobenius_norm(H[:, :p]) / np.sqrt(max(p, 1)), answered.max(initial=0.0))
         reach = linalg.column_norms(W[Q.shape[1] - p :, :k]).max(initial=0.0) * max(sizes) / first
         if error <= state.progress.tol * first and not self._is_certain(state, values, k):
             error = np.inf

@@ -391,7 +391,13 @@ def subtract(Y: Array, Q: Array, W: Array) -> None:
 
 
 def next_block(
-    S: Array, Q: Array, first: float, *, skew: float = 0.0, T: Array | None = None
+    S: Array,
+    Q: Array,
+    first: float,
+    *,
+    skew: float = 0.0,
+    T: Array | None = None,
+    ends: Callable[[Array], bool] | None = None,
 ) -> tuple[Array, Array, Array]:
     """Return B, Q'S and B'S, where B = orth((I - QQ')S) is the next block of a Krylov space.
 
@@ -402,11 +408,16 @@ def next_block(
     If T = Q'CQ is given, parts of S along Q need not be removed if the spectral norm of Q'B stays below `skew` in this
     block and in the next block. The returned Q'S does not contain the part that remains in B, so that S = Q (Q'S) + B
     (B'S) always holds.
+
+    `ends` gets B'S and returns whether B is the last block, which no message will send. Such a block need not be
+    orthogonal to Q, so Q is not read, and the returned Q'S is 0.
     """
     floor = _ROUNDING_MULTIPLE * np.sqrt(len(Q)) * np.finfo(float).eps * first
     found = _by_gram(S, floor)
     if found is not None:
         block, R, spread = found
+        if ends is not None and ends(R):
+            return block, np.zeros((Q.shape[1], S.shape[1])), R
         off = inner(Q, block)
         if np.abs(off).max(initial=0.0) < _LARGEST_OVERLAP:
             if T is not None:
@@ -495,13 +506,14 @@ def _by_gram(Y: Array, floor: float) -> tuple[Array, Array, float] | None:
     length 1. Directions longer than 1e-4 are kept. All other directions must be shorter than `floor`, and B R does not
     contain them.
     """
-    sizes = _plain_column_norms(Y)
+    gram = Y.T @ Y
+    sizes = np.sqrt(np.diagonal(gram))
     # Directions longer than 1e-4 of a column's length are kept below, so 1e-4 of every column's length must exceed the
     # floor. Comparisons with NaN are false.
     least = max(floor / _SMALLEST_SINGULAR_VALUE, _SMALL)
     if not least < sizes.min(initial=np.inf) <= sizes.max(initial=0.0) < np.inf:
         return None
-    squares, V = eigh_descending(Y.T @ Y / (sizes[:, None] * sizes))
+    squares, V = eigh_descending(gram / (sizes[:, None] * sizes))
     count = int(np.sum(squares > _SMALLEST_SINGULAR_VALUE**2 * squares[0]))
     W = V / sizes[:, None]
     if count < len(V) and np.linalg.norm(Y @ W[:, count:]) * sizes.max() > floor:

@@ -449,7 +449,7 @@ def product_and_moments(
     seen = n if count is None else count
     rest = left / np.maximum(seen, 1)
     if count is None:
-        total -= np.outer(n * rest, rest @ Z)
+        _add_product(total, n * rest[None], -(rest @ Z)[None])
     m2 = np.maximum(squares - seen * rest**2, 0.0)
     return Moments(n, mean + rest, m2, count), total
 

@@ -350,7 +350,8 @@ class Opening(Stage[OpeningState]):
         require_variance(squares, np.abs(frame.column_centers), n, float(total["eps"]))
         block = _block_to_multiply(state, d)
         product = total["product"].astype(np.float64)
-        product = product + n * np.outer(off, off @ block)
+        if off.any():
+            product = product + n * np.outer(off, off @ block)
         if frame.scale is not None:
             block = block * frame.scale[:, None]
             product = frame.unscale(product)

@@ -15,6 +15,7 @@ from scipy import sparse
 from flower_pca import ColumnsResult, PCAResult, simulate
 from flower_pca.assembly import config
 from flower_pca.assembly import run as run_of
+from flower_pca.hints import faults
 from flower_pca.names import ids
 
 APART = suiting("partitioned_by")
@@ -218,3 +219,22 @@ def test_a_column_that_numbers_people_is_pointed_out():
         "krylov", {"hospital": numbered, "lab": frames()["lab"]}, n_components=2, partitioned_by="columns"
     )
     assert any("patient_id of client 0 (hospital) holds whole numbers" in hint for hint in result.hints)
+
+
+@pytest.mark.parametrize("n", [300, 30_000])
+def test_mistakes_in_the_rows_of_a_party_are_pointed_out(n):
+    rng = np.random.default_rng(4)
+    one, other = (pd.DataFrame(rng.normal(50, 5, (n, 12)), columns=[f"{who}{j}" for j in range(12)]) for who in "ab")
+    other.iloc[[3, 200], 5] = -999.0
+    one.iloc[-1] = one.iloc[:-1].sum()
+    assert (n * 12 > faults.BARE) == (n > 300)
+    for tables in ([one, other], [one.to_numpy(), other.to_numpy()]):
+        hints = simulate("krylov", tables, n_components=2, partitioned_by="columns", scale="std").hints
+        assert f"At client 0: Row {n - 1} (from 0 on) is the sum of the lines above it" in " ".join(hints)
+        assert any(hint.startswith("At client 1: Column ") and "holds -999 2 times" in hint for hint in hints)
+
+
+def test_a_run_says_what_was_not_looked_for_at_a_party():
+    tables = [sparse.random_array((90, 6), density=0.4, rng=np.random.default_rng(i), format="csr") for i in range(2)]
+    hints = simulate("krylov", tables, n_components=2, partitioned_by="columns").hints
+    assert sum("were not looked for, because the rows are sparse" in hint for hint in hints) == 2

@@ -170,3 +170,14 @@ def test_a_report_and_pictures_where_loadings_stay_with_their_parties(tmp_path):
     page = report.write(result, tmp_path / "r.html", title="x").read_text()
     assert "the columns of 2 clients" in page
     assert "90 rows x the columns of 2 clients" in repr(result)
+
+
+def test_check_names_each_mistake_of_a_party_once(tmp_path, capsys):
+    parties = frames()
+    parties["lab"].iloc[[4, 8], 1] = -999.0
+    for name, table in parties.items():
+        table.to_csv(tmp_path / f"{name}.csv", index_label="patient")
+    code, said, err = flower_pca(capsys, "check", tmp_path, "--partitioned-by", "columns", "--ids", "patient")
+    assert (code, err) == (1, "")
+    (hint,) = [line for line in said.splitlines() if "-999" in line]
+    assert hint.startswith("hint: At client 1 (lab): Column ")

@@ -301,6 +301,49 @@ def test_single_wrong_rows_and_cells_are_found_among_many_rows(expected, order):
     assert "not looked for" not in said
 
 
+def wide_columns(seed, n=12_000):
+    """Return rows of a wide column, a column with a long tail, deviations around 0, and positive measurements."""
+    rng = np.random.default_rng(seed)
+    weight, bound = rng.normal(75, 19, n).clip(30).round(1), rng.exponential(20.0, n) + 30.0
+    return np.c_[weight, bound, rng.standard_normal((n, 4)), rng.normal((130, 100, 80), 15.0, (n, 3))]
+
+
+WIDE = ("weight", "bound", *"abcdefg")
+
+
+def test_a_value_with_its_point_elsewhere_is_named_in_a_wide_column_of_many_rows():
+    sites = [wide_columns(seed) for seed in range(3)]
+    assert said_of_large(sites, WIDE) == ""
+    sites[1][4567, 0] = 690.0
+    assert said_of_large(sites, WIDE) == (
+        "Column weight holds a value that looks 10 times too large, in row 4567 (from 0 on). Check this cell."
+    )
+
+
+def test_a_value_far_beyond_a_long_tail_is_not_named():
+    sites = [wide_columns(seed) for seed in range(3)]
+    sites[1][4567, 1] = 10 * sites[1][4567, 1]
+    assert said_of_large(sites, WIDE) == ""
+
+
+def test_a_subtotal_that_is_small_in_columns_of_deviations_is_named():
+    sites = [wide_columns(seed) for seed in range(3)]
+    subtotal = sites[1][500:509].sum(axis=0)
+    subtotal[2:6] = 0.0
+    sites[1][508, 2:6] -= sites[1][500:509, 2:6].sum(axis=0)  # The deviations of these rows cancel out.
+    sites[1] = np.insert(sites[1], 509, subtotal, axis=0)
+    assert "Row 509 (from 0 on) is the sum of other lines" in said_of_large(sites, WIDE)
+
+
+def test_a_code_is_named_above_a_line_of_totals():
+    sites = three_large_sites()
+    sites[1][[7, 1501], 3] = -999.0
+    sites[1] = np.r_[sites[1], sites[1].sum(0)[None]]
+    said = said_of_large(sites)
+    assert "is the sum of the lines above it" in said
+    assert "Column glucose holds -999 2 times" in said
+
+
 def test_nothing_is_said_of_many_rows_of_measurements():
     assert said_of_large(three_large_sites()) == ""
 

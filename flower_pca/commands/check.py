@@ -76,8 +76,7 @@ def run_check(args: argparse.Namespace) -> int:
         else:
             found.append(f"{who} has no rows, so it adds nothing to the result. Leave this site out, or add its rows.")
             read.left_out.append(who)
-    groups = [[site] for site in sites] if args.partitioned_by == "columns" else [sites]
-    hints = [hint for group in groups for hint in hints_of(group)]
+    hints = _hints_of_parties(sites) if args.partitioned_by == "columns" else list(hints_of(sites))
     read.refused += _error_about_gaps(args, read.shards)
     if sites and not read.errors:
         with warnings.catch_warnings(record=True) as said:
@@ -307,3 +306,12 @@ def _errors_about_words(data: str, tables: Mapping[str, Table]) -> list[str]:
     for hint in advice:
         warnings.warn(Sentence(hint), stacklevel=2)
     return []
+
+
+def _hints_of_parties(parties: Sequence[LocalData]) -> list[str]:
+    """Return hints about the rows of parties with different columns, worded as in the hints of their run."""
+    from flower_pca.hints import faults
+    from flower_pca.hints.look import hints_of_first_lines
+
+    found = (f"At {party.who}: {hint}" for party in parties for hint in faults.find_hints([party], party.names))
+    return [*hints_of_first_lines(file for party in parties for file in party.table.headerless), *found]

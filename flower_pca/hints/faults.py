@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import Final
 
@@ -125,10 +124,7 @@ def _hints_of_large_tables(
         found += [list(tables.hints_of_sums()), list(tables.hints_of_repeats())]
         if narrow:
             found += tables.hints_by_extremes(columns_with_odd_extremes, _OF_EXTREMES)
-            if any(tables.cut):
-                whole = zip(sample.sites, tables.cut, strict=True)
-                sample = replace(sample, sites=[site.first_rows(max(len(site.rows) - cut, 1)) for site, cut in whole])
-            found += _hints_by_kind(sample, (), _OF_SAMPLES)
+            found += _hints_by_kind(tables.sample_of_rows, (), _OF_SAMPLES)
             found += tables.hints_by_extremes(columns_with_few_values, _OF_FEW_VALUES)
     return found, tables.left_out
 

@@ -101,6 +101,14 @@ class LargeTables:
             ]
         return made
 
+    @property
+    def sample_of_rows(self) -> AllSites:
+        """The sample without last lines that hold totals or statistics."""
+        if not any(self.cut):
+            return self.sample
+        whole = zip(self.sample.sites, self.cut, strict=True)
+        return replace(self.sample, sites=[site.first_rows(max(len(site.rows) - cut, 1)) for site, cut in whole])
+
     def hints_of_empty_rows(self) -> Iterator[str]:
         """Yield hints about rows without any value."""
         for client, site, found in zip(self.clients, self.sample.sites, self.passes, strict=False):
@@ -200,19 +208,20 @@ class LargeTables:
 
 def columns_with_odd_extremes(tables: LargeTables, lowest: Array, highest: Array) -> Array:
     """Return the columns whose smallest or largest value may be a code, a fill value or a typing error."""
+    sample = tables.sample_of_rows
     low, high = np.fmin.reduce(lowest), np.fmax.reduce(highest)
-    (first, second), (last, last_but_one) = tables.sample.two_smallest, tables.sample.two_largest
+    (first, second), (last, last_but_one) = sample.two_smallest, sample.two_largest
     # If single values are wrong, the other values of the sample are between these two.
     after, before = np.where(first > low, first, second), np.where(last < high, last, last_but_one)
     codes = missing.may_be_codes(low) | missing.may_be_codes(high)
     # A column of two values is no measurement.
-    zeros = (low == 0.0) & (tables.sample.distinct_counts > 2).any(axis=0)
+    zeros = (low == 0.0) & (sample.distinct_counts > 2).any(axis=0)
     sure = np.maximum(np.abs(low), np.abs(high)) >= shapes.FILLS
-    sure |= shapes.may_have_shifted_points(tables.sample, low, high, after, before)
+    sure |= shapes.may_have_shifted_points(sample, low, high, after, before)
     found = []
     for j in np.flatnonzero((sure | codes | zeros) & (high > low)).tolist():
         if not sure[j]:
-            values = np.sort(tables.sample.values_of(j))
+            values = np.sort(sample.values_of(j))
             of_zeros = zeros[j] and missing.may_have_suspicious_zeros(values)
             if not of_zeros and not (codes[j] and missing.may_hold_codes(low[j], high[j], values)):
                 continue
@@ -241,6 +250,9 @@ def _pass_over(client: LocalData, site: Site, telling: Array, weights: Array, *,
     sizes = np.abs(np.nan_to_num(site.rows[:, telling]))
     limits = 1.5 * np.median(sizes, axis=0)
     positive = np.nanmin(site.rows[:, telling], axis=0, initial=np.inf) >= 0.0
+    # A sum of rows must be large only in columns without negative values. In others, it may be close to 0.
+    if positive.sum() >= _FEW:
+        telling, limits, positive = telling[positive], limits[positive], positive[positive]
     start, body = 0, client.n - ENDS
     for block in client.blocks():
         stop = start + len(block)
@@ -276,7 +288,7 @@ def _large_rows(block: Array, columns: Array, limits: Array, positive: Array) ->
     In columns without negative values, a sum of at least three rows exceeds the sum of the three rows before it.
     """
     # A few columns rule out most rows.
-    rows = np.flatnonzero((np.abs(block[:, columns[:_FEW]]) > limits[:_FEW]).all(axis=1))
+    rows: Array = np.flatnonzero((np.abs(block[:, columns[:_FEW]]) > limits[:_FEW]).all(axis=1))
     rows = rows[(np.abs(block[np.ix_(rows, columns)]) > limits).all(axis=1)]
     if not len(rows):
         return rows

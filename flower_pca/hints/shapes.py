@@ -30,6 +30,12 @@ _RARE: Final = 0.001
 # A value counts as too small because of a shifted decimal point only if the largest value is at most this many times
 # the second-smallest value.
 _CLOSE: Final = 3.0
+# In a column of at least `_LONG` values with a light tail, a value far beyond the tail is wrong even if the column is
+# wide. A tail is light if the largest value is at most twice as far from the median as the value that a share of
+# `_RARE` exceeds. In a million normal values it is 1.6 times as far, and in exponential values 2.1 times. The wrong
+# value is more than twice as far beyond the largest value as this is from the median.
+_LONG: Final = 10_000
+_LIGHT, _BEYOND = 2.0, 2.0
 OFTEN: Final = 5  # smallest number of equal rows that causes a hint
 _ENDS: Final = (7, 2)  # largest and smallest number of lines of statistics that are searched for below a table
 COLUMNS: Final = 8  # With this many columns, hardly any row is large in all of them by accident.
@@ -68,9 +74,10 @@ def shifted_decimal_points(data: AllSites) -> Iterator[str]:
         for value, rest, far in ((values[0], values[1:], small[j]), (values[-1], values[:-1], large[j])):
             if not far or len(rest) < 4 * MANY or len(np.unique(rest)) < MANY:
                 continue
-            if value > rest[-1] > _TIGHT * rest[int(_RARE * len(rest))]:
+            beyond = _lies_beyond_light_tail(value, rest)
+            if not beyond and value > rest[-1] > _TIGHT * rest[int(_RARE * len(rest))]:
                 continue
-            low, high = np.quantile(rest, [0.05, 0.95])
+            low, high = np.quantile(rest, [0.01, 0.99] if beyond else [0.05, 0.95])
             factor = next((f for f in _POINT if low <= value / f <= high), None)
             if factor is not None:
                 times = f"{factor:g} times too large" if factor > 1.0 else f"{1 / factor:g} times too small"
@@ -78,6 +85,16 @@ def shifted_decimal_points(data: AllSites) -> Iterator[str]:
                 yield (
                     f"{data.column_title(j)} holds a value that looks {times}, in {site.place(row)}. Check this cell."
                 )
+
+
+def _lies_beyond_light_tail(value: float, rest: Array) -> bool:
+    """Return whether a value is far above many other values (in ascending order) that have no long upper tail."""
+    n = len(rest)
+    if n < _LONG:
+        return False
+    middle, usual, largest = rest[n // 2], rest[int((1.0 - _RARE) * n)], rest[-1]
+    light = largest - middle <= _LIGHT * (usual - middle)
+    return bool(light and value - largest > _BEYOND * (largest - middle))
 
 
 def may_have_shifted_points(sample: AllSites, lowest: Array, highest: Array, after: Array, before: Array) -> Array:
@@ -88,7 +105,8 @@ def may_have_shifted_points(sample: AllSites, lowest: Array, highest: Array, aft
     small = (4.0 * lowest < after) & (highest <= _CLOSE * after)
     # The sample is small, so a larger share is used.
     usual = np.fmax.reduce([values[int(4.0 * _RARE * len(values))] for values in sample.sorted_values])
-    large = (highest - before > before - lowest) & (before <= _TIGHT * usual)
+    beyond = highest - before > _BEYOND * (before - np.fmax.reduce(sample.levels[:, 1]))
+    large = (highest - before > before - lowest) & (beyond | (before <= _TIGHT * usual))
     return np.asarray((lowest > 0.0) & (small | large))
 
 

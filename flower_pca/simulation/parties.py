@@ -6,7 +6,7 @@ can only compare digests.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
@@ -18,6 +18,7 @@ from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.core.config import PCAConfig
 from flower_pca.core.drive import drive
+from flower_pca.hints import faults
 from flower_pca.hints.identifiers import find_identifiers
 from flower_pca.hints.look import hints_of_first_lines
 from flower_pca.hints.sizes import hints_of_sizes
@@ -111,7 +112,7 @@ class PartyData:
         sites = {i: party.site for i, party in enumerate(self.columns) if party.site}
         whole = replace(result, site_names=sites).with_loadings(loadings, names, self.columns[0].row_ids)
         first_lines = hints_of_first_lines(file for party in self.columns for file in party.data.table.headerless)
-        hints = (*first_lines, *self._hints_of_sizes(whole), *self._hints_of_numbering())
+        hints = (*first_lines, *self._hints_of_sizes(whole), *self._hints_of_numbering(), *self._hints_of_mistakes())
         return replace(whole, hints=hints)
 
     def _hints_of_sizes(self, result: ColumnsResult) -> tuple[str, ...]:
@@ -133,6 +134,13 @@ class PartyData:
             for j in find_identifiers([table], table.names):
                 lines.append(f"{names[j]} of {table.who} holds whole numbers, all different, like ids. {_USE_AS_IDS}")
         return lines
+
+    def _hints_of_mistakes(self) -> Iterator[str]:
+        """Yield hints about mistakes in the rows of each party, such as lines of totals."""
+        for table in (party.data for party in self.columns):
+            most = faults.BARE if table.names is None else faults.CHEAP
+            for hint in faults.find_hints([table], most=most):
+                yield f"At {table.who}: {hint}"
 
 
 def _require_same_people(tables: Sequence[LocalData]) -> None:

@@ -13,7 +13,7 @@ from flower_pca.data import sources
 
 
 @pytest.fixture
-def folder_of_sites(tmp_path):
+def sites_folder(tmp_path):
     """A folder with the file of each site."""
     (tmp_path / "sites").mkdir()
     for (site, part), order in zip(SITES.items(), ORDERS, strict=True):
@@ -40,43 +40,41 @@ def run_tables(capsys, folder, *words):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unillustrated")
-def test_the_command_matches_files_by_name(folder_of_sites, capsys):
-    is_pooled(run_tables(capsys, folder_of_sites))
-    is_pooled(
-        run_tables(capsys, folder_of_sites, "--columns", "size, age,weight,beat"), ("size", "age", "weight", "beat")
-    )
-    add(folder_of_sites, "text")
+def test_the_command_matches_files_by_name(sites_folder, capsys):
+    is_pooled(run_tables(capsys, sites_folder))
+    is_pooled(run_tables(capsys, sites_folder, "--columns", "size, age,weight,beat"), ("size", "age", "weight", "beat"))
+    add(sites_folder, "text")
     assert "trier.csv must hold numbers, but there is a text of 1 letter in column note (line 2)." in run_tables(
-        capsys, folder_of_sites
+        capsys, sites_folder
     )
-    is_pooled(run_tables(capsys, folder_of_sites, "--columns", ",".join(NAMES)), NAMES)
-    add(folder_of_sites, "more")
-    assert "there are 5, with 'dose' in addition" in run_tables(capsys, folder_of_sites)
-    is_pooled(run_tables(capsys, folder_of_sites, "--columns", ",".join(NAMES)), NAMES)
-    add(folder_of_sites, "less")
-    assert "there are 3, without 'beat'" in run_tables(capsys, folder_of_sites)
-    assert "trier.csv has no column 'beat'." in run_tables(capsys, folder_of_sites, "--columns", ",".join(NAMES))
+    is_pooled(run_tables(capsys, sites_folder, "--columns", ",".join(NAMES)), NAMES)
+    add(sites_folder, "more")
+    assert "there are 5, with 'dose' in addition" in run_tables(capsys, sites_folder)
+    is_pooled(run_tables(capsys, sites_folder, "--columns", ",".join(NAMES)), NAMES)
+    add(sites_folder, "less")
+    assert "there are 3, without 'beat'" in run_tables(capsys, sites_folder)
+    assert "trier.csv has no column 'beat'." in run_tables(capsys, sites_folder, "--columns", ",".join(NAMES))
     assert "columns must be a list of column names, not 'a,,b'." in run_tables(
-        capsys, folder_of_sites, "--columns", "a,,b"
+        capsys, sites_folder, "--columns", "a,,b"
     )
 
 
-def test_simulate_matches_files_by_name(folder_of_sites):
+def test_simulate_matches_files_by_name(sites_folder):
     def shards():
-        return {site: sources.make(str(folder_of_sites / f"{site}.csv")) for site in SITES}
+        return {site: sources.make(str(sites_folder / f"{site}.csv")) for site in SITES}
 
     is_pooled(simulate("krylov", shards(), n_components=3))
-    add(folder_of_sites, "text")
+    add(sites_folder, "text")
     with pytest.raises(
         ValueError, match=r"trier\.csv must hold numbers, but there is a text of 1 letter in column note \(line 2\)\."
     ):
         simulate("krylov", shards(), n_components=3)
     is_pooled(simulate("krylov", shards(), n_components=3, columns=NAMES), NAMES)
-    add(folder_of_sites, "more")
+    add(sites_folder, "more")
     with pytest.raises(ValueError, match=r"^The columns of client 2 \(trier\) do not fit: there are 5"):
         simulate("krylov", shards(), n_components=3)
     is_pooled(simulate("krylov", shards(), n_components=3, columns=NAMES), NAMES)
-    add(folder_of_sites, "less")
+    add(sites_folder, "less")
     for columns in (None, NAMES):
         with pytest.raises(ValueError, match="'beat'"):
             simulate("krylov", shards(), n_components=3, columns=columns)
@@ -84,19 +82,19 @@ def test_simulate_matches_files_by_name(folder_of_sites):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unillustrated")
-def test_transform_of_a_file_goes_by_name_and_says_if_it_cannot(folder_of_sites, tmp_path, capsys):
-    result = run_tables(capsys, folder_of_sites)
+def test_transform_of_a_file_goes_by_name_and_says_if_it_cannot(sites_folder, tmp_path, capsys):
+    result = run_tables(capsys, sites_folder)
     path, scores = tmp_path / "out/result.npz", tmp_path / "scores.npy"
     for site, part in SITES.items():
-        assert flower_pca(capsys, "transform", path, folder_of_sites / f"{site}.csv", "-o", scores)[0::2] == (0, "")
+        assert flower_pca(capsys, "transform", path, sites_folder / f"{site}.csv", "-o", scores)[0::2] == (0, "")
         rows = X[part][:, [NAMES.index(name) for name in SORTED]]
         np.testing.assert_allclose(np.load(scores), (rows - result.mean_) @ result.components_.T, atol=1e-11)
     np.save(tmp_path / "x.npy", X)
     code, _, err = flower_pca(capsys, "transform", path, tmp_path / "x.npy", "-o", scores)
     line = "flower-pca: The result has column names but the rows have none, so they are matched by position.\n"
     assert (code, err) == (0, line)
-    add(folder_of_sites, "less")
-    code, _, err = flower_pca(capsys, "transform", path, folder_of_sites / "trier.csv", "-o", scores)
+    add(sites_folder, "less")
+    code, _, err = flower_pca(capsys, "transform", path, sites_folder / "trier.csv", "-o", scores)
     assert code == 2
     assert "lack 'beat', which the result needs." in err
 
@@ -114,7 +112,7 @@ def test_a_table_with_its_sites_in_a_column(tmp_path, capsys):
     is_pooled(PCAResult.load(out / "result.npz"), NAMES)
 
 
-def test_a_comparison_matches_by_name(folder_of_sites):
-    shards = [sources.make(str(folder_of_sites / f"{site}.csv")) for site in SITES]
+def test_a_comparison_matches_by_name(sites_folder):
+    shards = [sources.make(str(sites_folder / f"{site}.csv")) for site in SITES]
     for course in compare(shards, algorithms=["krylov", "ssi"], n_components=2, tol=1e-10):
         assert course.angle < 1e-7

@@ -326,7 +326,7 @@ def refused_in_a_sum(nodes, stage, arrays, named, words):
         Sums(nodes, algorithm=named).sum(stage, arrays, shapes, dict.fromkeys(shapes, 0.0))
 
 
-def product_of_all(foe, rows, *block, **more):
+def product_of_all_nodes(foe, rows, *block, **more):
     """What the server gets of all nodes with these rows together, under masks or not."""
     told = np.array(foe.product(foe.nodes(rows), *block, **more))
     return np.sum(told, axis=tuple(range(foe.profile != "masked")))
@@ -384,7 +384,7 @@ def a_person_in_a_combination_of_columns(foe):
     for shard in rows:
         shard[:, -1] = shard[:, 0] + shard[:, 1]
     rows[0][0, -1] += 1.0
-    told = product_of_all(foe, rows)
+    told = product_of_all_nodes(foe, rows)
     assert error_of(told[:, -1] - told[:, 0] - told[:, 1], rows[0][0]) < 1e-6
 
 
@@ -407,7 +407,7 @@ def a_person_in_codes_by_fractions(foe):
         shard[:, 2], shard[:, 3] = np.arange(len(shard)) % 2, np.arange(len(shard)) % 3
         shard[:, 4] = shard[:, 2] + np.sqrt(2.0) * shard[:, 3]
     rows[0][0, 4] += 1.0
-    told = product_of_all(foe, rows)
+    told = product_of_all_nodes(foe, rows)
     assert error_of(told[:, 4] - told[:, 2] - np.sqrt(2.0) * told[:, 3], rows[0][0]) < 1e-6
 
 
@@ -419,7 +419,7 @@ def a_person_in_codes_that_are_not_found(foe):
     for codes in rows:
         codes[:, 3] = codes[:, 1] + codes[:, 2]
     rows[0][0, 3] += 1.0
-    told = product_of_all(foe, rows, np.eye(121))
+    told = product_of_all_nodes(foe, rows, np.eye(121))
     assert error_of(told[:, 3] - told[:, 1] - told[:, 2], rows[0][0]) < 1e-6
 
 
@@ -517,13 +517,13 @@ def products_of_two_columns(foe):
         np.column_stack([shard[:, :-2], *(np.arange(len(shard)) % 6 < 3, np.arange(len(shard)) % 4 < 2)])
         for shard in SHARDS
     ]
-    told = product_of_all(foe, codes)
+    told = product_of_all_nodes(foe, codes)
     assert round(told[-2, -1]) == sum(np.count_nonzero(shard[:, -2:].all(axis=1)) for shard in codes)
     gaps = [shard - shard.mean(axis=0) for shard in SHARDS]
     for i, shard in enumerate(gaps):
         shard[50:, -2], shard[: 50 - (i == 0), -1] = np.nan, np.nan
     means = np.array([np.nanmean(shard, axis=0) for shard in gaps])
-    told = product_of_all(foe, gaps, frame=Frame(own=True))
+    told = product_of_all_nodes(foe, gaps, frame=Frame(own=True))
     person = gaps[0][49, -2:] - means[0, -2:]
     apart = sum(len(shard) * np.prod(own[-2:]) for shard, own in zip(gaps, means, strict=True))
     assert error_of(told[-2, -1] - apart, np.prod(person)) < 1e-6

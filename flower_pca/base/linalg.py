@@ -209,8 +209,9 @@ def norm2(E: Array) -> float:
 
 def median_of_few(values: Array) -> Array:
     """Return the median along a short first axis. Sorting takes only a fifth of the time of `np.median`."""
-    ordered, middle = np.sort(values, axis=0), (len(values) - 1) // 2
-    return np.asarray(np.mean(ordered[middle : len(values) // 2 + 1], axis=0))
+    ordered = np.sort(values, axis=0)
+    # Halves are added, because a sum of large numbers may overflow.
+    return np.asarray(ordered[(len(values) - 1) // 2] / 2.0 + ordered[len(values) // 2] / 2.0)
 
 
 def column_norms(E: Array) -> Array:

@@ -72,6 +72,8 @@ def as_blocks(X: Any, who: str = "the rows") -> Blocks:
     if hasattr(X, "pieces"):
         source: Blocks = X
         return source
+    if type(X) is np.ndarray:  # A plain array needs none of the checks below. A simulation has thousands of arrays.
+        return _sliced(X, X, who)
     if np.ma.is_masked(X):
         masked = int(np.ma.getmaskarray(X).sum())
         raise DataError(
@@ -84,6 +86,11 @@ def as_blocks(X: Any, who: str = "the rows") -> Blocks:
     rows: Any = X
     if not (hasattr(X, "tocsr") or supports_slices(X)):
         rows = _as_array(X, who)
+    return _sliced(rows, X, who)
+
+
+def _sliced(rows: Any, X: Any, who: str) -> SlicedRows:
+    """Return rows that can be sliced as a source of blocks. X is the object from which they come, for errors."""
     _require_table(rows, X, who)
     if hasattr(rows, "tocsr"):
         return SlicedRows(without_duplicates(rows.tocsr()))
@@ -111,7 +118,7 @@ _STORAGE: Final[tuple[tuple[Callable[[Any], bool], _Adapter], ...]] = (
 
 def _adapter_for(X: Any) -> _Adapter | None:
     """Return the adapter for a tensor, a loader, a CSR group, or parquet or Arrow data, or None for other objects."""
-    if hasattr(X, "__array_interface__"):  # This check comes first because a simulation has thousands of arrays.
+    if hasattr(X, "__array_interface__"):  # An array in memory or mapped from a file needs no adapter.
         return None
     return next((adapter for known, adapter in _STORAGE if known(X)), None)
 

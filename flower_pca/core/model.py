@@ -374,6 +374,8 @@ class Model:
         size. The length of column l of C is at most sqrt(theta_1 C_ll), so these errors add
         u sqrt(theta_1 sum_l C_ll z_l^2). The rounded mean and the rounding in masked sums add to the error.
         """
+        if not (self.rounding or self.block_rounding or self.mask_noise):
+            return np.full(len(values), self.shifted)
         largest = max(float(np.max(values)), 0.0)
         answers = self.rounding**2 * np.maximum(values, 0.0) * largest
         if self.sizes is None:

@@ -156,7 +156,9 @@ class Roll:
 
     def present_clients(self, clients: Iterable[int]) -> tuple[int, ...]:
         """Return the clients that can be asked, in order. Raise NotEnoughNodes if there are too few."""
-        here = tuple(client for client in clients if client not in self.banned)
+        here = tuple(clients)
+        if self.banned:
+            here = tuple(client for client in here if client not in self.banned)
         if len(here) < self.min_nodes:
             out = len(self.banned)
             got = f"{len(here)} {'is' if len(here) == 1 else 'are'} present" + (
@@ -325,7 +327,7 @@ class Roll:
 
         This does not apply to samples, which go to different clients each time.
         """
-        return not self.takes_turns and self.times >= _SETTLED
+        return self.times >= _SETTLED and not self.takes_turns
 
     def after_loss(self) -> Roll:
         """Return the roll of a run that has lost a client on which its state depends."""

@@ -182,8 +182,8 @@ class Run:
             self.roll = self.roll.with_banned(got.banned, got.why)
         # Under masks, an opening asks each client only once. A client that missed it is asked by the next opening.
         spare = now.model.summed and now.model.restarts == 0
-        unasked, sampling = got.unasked, now.may_sample
-        if unasked and sampling:
+        unasked = got.unasked
+        if sampling := bool(unasked) and now.may_sample:
             got = got.for_sample()
         self.roll, attendance = self.roll.after_answers(
             call, got.answered, addressees=sent.to, may_miss=spare, unasked=unasked, sampling=sampling
@@ -346,8 +346,9 @@ class Run:
         model, stage, opening = now.model, now.stage, now.is_opening
         # An opening uses raw rows, or rows scaled by public ranges, because it asks for the statistics of the frame.
         frame = replace(model.public, own=model.missing == "local_mean") if opening else model.frame
-        own = stage.personal(now.state)
-        personal = {client: own[client] for client in clients if client in own}
+        personal = stage.personal(now.state)
+        if personal:
+            personal = {client: personal[client] for client in clients if client in personal}
         arrays = stage.broadcast(now.state)
         frame = frame.with_names(model.wanted, model.split)
         if frame.covariates is not model.covariates and frame.covariates is None:

@@ -232,7 +232,7 @@ _OUT: Final = f"To leave it out, name the other columns with {_LISTED}."
 def lines_of_statistics(data: AllSites) -> Iterator[str]:
     """Yield hints about last lines that hold statistics of the lines above them, such as the mean and the deviation."""
     for site, ends in zip(data.sites, _possible_statistics_lines(data), strict=True):
-        if said := _statistics_at_end(site.rows, ends):
+        if ends and (said := _statistics_at_end(site.rows, ends)):
             yield hint_of_statistics(site.place, len(site.rows), said)
 
 
@@ -273,8 +273,8 @@ def _possible_statistics_lines(data: AllSites) -> list[list[int]]:
         most = min(_ENDS[0], stack.ordered.shape[1] - LEAST)
         if most >= _ENDS[1]:
             fits = _first_lines_fit(stack.rows[:, :, columns], stack.ordered[:, :, columns], most)
-            for i, some in zip(stack.places, fits, strict=True):
-                found[i] = [most - k for k in np.flatnonzero(some).tolist()]
+            for i, k in np.argwhere(fits).tolist():
+                found[stack.places[i]].append(most - k)
     return found
 
 

@@ -115,39 +115,39 @@ class Stack:
         The positions of the sites.
     tables : list of ndarray
         The rows of each site.
-    ordered : ndarray
-        The values of each column at each site, in ascending order with NaN last, s x n x d.
-    value_counts : ndarray
-        The number of values of each column at each site, s x d.
     """
 
     places: list[int]
     tables: list[Array]
-    ordered: Array
-    value_counts: Array
 
     __repr__ = brief
-
-    @classmethod
-    def of_tables(cls, places: list[int], tables: list[Array]) -> Stack:
-        """Return the stack of these rows."""
-        # Each column is stored contiguously, because most kinds of hints go through the values of a column.
-        columns = np.array(_in_one_array(tables).swapaxes(1, 2), order="C")
-        columns.sort(axis=2)
-        seen = np.full(columns.shape[:2], columns.shape[2])
-        gaps = np.isnan(columns[:, :, -1])
-        seen[gaps] -= np.isnan(columns[gaps]).sum(axis=1)
-        return cls(places, tables, columns.swapaxes(1, 2), seen)
 
     @property
     def rows(self) -> Array:
         """The rows, s x n x d. The rows of several sites are copied, so they should not be kept."""
-        return _in_one_array(self.tables)
+        return self.tables[0][None] if len(self.tables) == 1 else np.stack(self.tables)
 
-    @property
+    @functools.cached_property
+    def ordered(self) -> Array:
+        """The values of each column at each site, in ascending order with NaN last, s x n x d."""
+        # Each column is stored contiguously, because most kinds of hints go through the values of a column.
+        columns = np.array(self.rows.swapaxes(1, 2), order="C")
+        columns.sort(axis=2)
+        return columns.swapaxes(1, 2)
+
+    @functools.cached_property
+    def value_counts(self) -> Array:
+        """The number of values of each column at each site, s x d."""
+        seen = np.full((len(self.places), self.ordered.shape[2]), self.ordered.shape[1])
+        gaps = np.isnan(self.ordered[:, -1])
+        if gaps.any():
+            seen[gaps] -= np.isnan(self.ordered.swapaxes(1, 2)[gaps]).sum(axis=1)
+        return seen
+
+    @functools.cached_property
     def has_gaps(self) -> bool:
         """Whether a value is missing."""
-        return not (self.value_counts == self.ordered.shape[1]).all()
+        return bool(np.isnan(self.ordered[:, -1]).any())
 
     def two_largest(self) -> Array:
         """Return the two largest values of each column at each site, s x 2 x d, with NaN if there are fewer."""
@@ -215,18 +215,28 @@ class AllSites:
             several = max(_CACHED // max(n * len(self.columns), 1), 1)
             for start in range(0, len(places), several):
                 some = places[start : start + several]
-                found.append(Stack.of_tables(some, [self.sites[i].rows for i in some]))
+                found.append(Stack(some, [self.sites[i].rows for i in some]))
         return found
+
+    @functools.cached_property
+    def _order(self) -> Array:
+        """The position among the sites of all stacks of each site."""
+        return np.argsort([i for stack in self.stacks for i in stack.places])
+
+    def _by_site(self, parts: Sequence[Array]) -> Array:
+        """Return arrays that hold a part for each site of a stack as one array, in the order of the sites."""
+        return np.asarray(np.concatenate(parts)[self._order])
 
     @functools.cached_property
     def sorted_values(self) -> list[Array]:
         """The values of each column at each site (n x d), in ascending order with NaN last."""
-        return list(self._by_site(lambda stack: stack.ordered))
+        found = [values for stack in self.stacks for values in stack.ordered]
+        return [found[k] for k in self._order.tolist()]
 
     @functools.cached_property
     def value_counts(self) -> Array:
         """The number of values of each column at each site, sites x d."""
-        return np.stack(self._by_site(lambda stack: stack.value_counts))
+        return self._by_site([stack.value_counts for stack in self.stacks])
 
     @functools.cached_property
     def two_smallest(self) -> Array:
@@ -257,7 +267,7 @@ class AllSites:
     @functools.cached_property
     def distinct_counts(self) -> Array:
         """The number of different values of each column at each site, sites x d."""
-        return np.stack(self._by_site(lambda stack: stack.distinct_counts()))
+        return self._by_site([stack.distinct_counts() for stack in self.stacks])
 
     @functools.cached_property
     def most_varied_columns(self) -> Array:
@@ -267,12 +277,7 @@ class AllSites:
     @functools.cached_property
     def levels(self) -> Array:
         """The tenth, fiftieth and ninetieth percentile of each column at each site, sites x 3 x d."""
-        return np.stack(self._by_site(lambda stack: stack.levels()))
-
-    def _by_site(self, of: Callable[[Stack], Array]) -> list[Array]:
-        """Return what a function returns for the sites of each stack, in the order of the sites."""
-        found = {i: part for stack in self.stacks for i, part in zip(stack.places, of(stack), strict=True)}
-        return [found[i] for i in range(len(self.sites))]
+        return self._by_site([stack.levels() for stack in self.stacks])
 
     def column_title(self, j: int) -> str:
         """Return the name of a column for the beginning of a sentence."""
@@ -306,11 +311,6 @@ class AllSites:
         """Return the values of a column at all sites, in one array."""
         parts = zip(self.sorted_values, self.value_counts[:, j], strict=True)
         return np.concatenate([values[:count, j] for values, count in parts])
-
-
-def _in_one_array(tables: Sequence[Array]) -> Array:
-    """Return tables of equal sizes as one array (s x n x d). A single table is not copied."""
-    return tables[0][None] if len(tables) == 1 else np.stack(tables)
 
 
 def _two_smallest(parts: Sequence[Array]) -> Array:

@@ -131,6 +131,8 @@ class Frame:
     @property
     def bytes_of_names(self) -> int:
         """The number of bytes that the names of columns take in a message."""
+        if self.names is None and self.covariates is None:
+            return 0
         covariates = () if self.covariates is None else self.covariates.names
         return sum(len(write_names(names)) for names in (self.names, covariates) if names)
 

@@ -227,7 +227,7 @@ class LocalData(RowOperator):
         """The name of the site, or ""."""
         return self.table.site
 
-    @property
+    @functools.cached_property
     def heading(self) -> Heading:
         """The heading of these columns."""
         return self.table.heading

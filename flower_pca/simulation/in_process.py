@@ -171,7 +171,8 @@ def simulate(
         clients = [client.arrange(config.columns) for client in clients]
     if (config.variants or config.highly_variable) is not None and result.feature_names_in_ is not None:
         clients = [client.arrange(tuple(result.feature_names_in_)) for client in clients]
-    result = with_hints(result, [client for client in clients if client.n], _client_frame(result, config))
+    frame = functools.partial(_client_frame, result, config)
+    result = with_hints(result, [client for client in clients if client.n], frame)
     watch.end(result)
     return result
 
@@ -236,10 +237,11 @@ def _in_process(
             if config.mask is not None:  # Without masks, the result already has these hints.
                 hints += hints_of_constant_columns(rows)
     names = {i: client.site for i, client in enumerate(clients) if client.site}
-    found = replace(result, local=own, hints=(*result.hints, *hints), **_site_fields(names, len(clients), run, out))
-    if names:
-        return found.with_names({})
-    return found
+    if own or hints:
+        result = replace(result, local=own, hints=(*result.hints, *hints))
+    if names or len(run.roll.contributors) < len(clients):
+        result = replace(result, **_site_fields(names, len(clients), run, out))
+    return result.with_names({}) if names else result
 
 
 def _with_columns_of_run(config: PCAConfig, sites: list[Table]) -> tuple[PCAConfig, list[Table]]:

@@ -6,7 +6,7 @@ The module also computes what the sites of a deployment agree on in messages, su
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -98,29 +98,36 @@ def clients_with_results(hide_local: Collection[int], n_clients: int) -> list[in
     return sorted({*range(n_clients)} - {*hide_local})
 
 
-def with_hints(result: PCAResult, clients: Sequence[LocalData], frame: Frame) -> PCAResult:
+def with_hints(result: PCAResult, clients: Sequence[LocalData], frame: Callable[[], Frame]) -> PCAResult:
     """Return the result with hints about the rows, unless noise protects the rows.
 
-    The hints are about columns of identifiers, first lines that may be names, and mistakes in files.
+    The hints are about columns of identifiers, first lines that may be names, and mistakes in files. The function
+    `frame` returns the frame of the result for the rows of these clients.
     """
     if result.privacy is not None:  # Hints would reveal more about the rows than the result, which has noise.
         return result
     names = labels.tuple_of(result.feature_names_in_)
     most = faults.BARE if names is None else faults.CHEAP
-    scale = result.config.get("scale")
-    of_sites = [*map(Sentence, hints_of_sites(result.site_share_, result.sites_, result.n_samples_, scale))]
-    of_columns = tuple(hint for hint in result.hints if hint not in of_sites)
+    of_sites: list[str] = []
+    of_columns: tuple[str, ...] = ()
     alone: int | None = None
+    if result.hints:
+        scale = result.config.get("scale")
+        of_sites += map(Sentence, hints_of_sites(result.site_share_, result.sites_, result.n_samples_, scale))
+        of_columns = tuple(hint for hint in result.hints if hint not in of_sites)
     if of_columns:
-        m = functools.reduce(merge_moments, (_moments_for_hints(client, frame) for client in clients))
+        its = frame()
+        m = functools.reduce(merge_moments, (_moments_for_hints(client, its) for client in clients))
         deviations = np.sqrt(m.m2 / m.value_counts + (0.0 if result.centered else m.mean**2))
         alone = dominating_column(deviations)
         # These hints replace the run's hints about the same columns, because the run does not know the values.
         for hint in hints_of_largest(deviations, names, clients):
             column = hint.partition(" alone has ")[0]
             of_columns = (hint, *(other for other in of_columns if not other.startswith(f"{column} alone has ")))
-    found = hints.hints_of(clients, names, most=most, sizes=of_columns, id_column=alone)
-    return replace(result, hints=without_repeated_hints((*found, *of_sites)))
+    found = (*hints.hints_of(clients, names, most=most, sizes=of_columns, id_column=alone), *of_sites)
+    if found or result.hints:
+        return replace(result, hints=without_repeated_hints(found))
+    return result
 
 
 def _moments_for_hints(client: LocalData, frame: Frame) -> Moments:

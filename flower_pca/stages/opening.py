@@ -386,7 +386,7 @@ def _largest_so_far(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
     Among clients with equally many rows, it is the client with the smallest key, in whichever order they answer.
     """
     if total is not None and (total[_MOST_ROWS], client) > (reply["n"], int(total[LARGEST_SITE])):
-        return {name: total[name] for name in (LARGEST_SITE, _MOST_ROWS)}
+        return {LARGEST_SITE: total[LARGEST_SITE], _MOST_ROWS: total[_MOST_ROWS]}
     return {LARGEST_SITE: np.array(client, dtype=np.uint64), _MOST_ROWS: reply["n"]}
 
 

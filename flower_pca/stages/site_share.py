@@ -59,9 +59,10 @@ def with_site_share(model: Model) -> Model:
     between = rows @ (means - mean) ** 2
     within_frame = model.values[: model.k] - n * mean**2
     varies = within_frame > NOTHING * float(model.values[0])  # Other shares would consist of rounding errors.
-    errors = model.product_errors(model.columns[:, : model.k], model.values[: model.k])
-    if model.block_rounding and (errors > _ROUNDED * within_frame).any():
-        return model
+    if model.block_rounding:
+        errors = model.product_errors(model.columns[:, : model.k], model.values[: model.k])
+        if (errors > _ROUNDED * within_frame).any():
+            return model
     share = np.where(varies, between / np.where(varies, within_frame, 1.0), 0.0)
     if (share > 1.0 + _ROUNDING).any():  # Different rows have answered the opening and the last message.
         return model

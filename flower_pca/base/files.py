@@ -36,6 +36,7 @@ import numpy as np
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError, FlowerPCAError
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import with_article
 
 # Windows has no module fcntl.
 fcntl: Any = importlib.import_module("fcntl") if importlib.util.find_spec("fcntl") else None
@@ -364,7 +365,7 @@ def read(path: str | os.PathLike[str], kind: str, *, private: bool = False) -> t
         remedy = "Check the path."
         if found in _LOADERS and kind in _LOADERS:
             remedy = f"Use {_LOADERS[found]}."
-        raise DataError(f"{path} is {_with_article(found)}, not {_with_article(kind)}. {remedy}")
+        raise DataError(f"{path} is {with_article(found)}, not {with_article(kind)}. {remedy}")
     return header, arrays
 
 
@@ -413,7 +414,7 @@ def refusing_malformed(path: str | os.PathLike[str], kind: str) -> Iterator[None
         raise
     except Exception as error:
         raise DataError(
-            f"{path} is not {_with_article(kind)} of flower_pca: it cannot be read ({type(error).__name__}). "
+            f"{path} is not {with_article(kind)} of flower_pca: it cannot be read ({type(error).__name__}). "
             f"Check the path."
         ) from error
 
@@ -554,8 +555,3 @@ def unpack_value(kind: Any, value: Any, arrays: dict[str, Array]) -> Any:
     if kind in _PLAIN_TYPES and type(value) not in _PLAIN_TYPES[kind]:
         raise ValueError(f"a {type(value).__name__} instead of a {kind.__name__}")
     return value
-
-
-def _with_article(kind: str) -> str:
-    article = "an" if kind[:1] in "aeiou" else "a"
-    return f"{article} {kind}"

@@ -40,8 +40,6 @@ _SPECTRUM: Final = 10.0
 # With noise, singular values count if they exceed _NOISE_FACTOR times the noise times sqrt(n) + sqrt(d). If two
 # successive singular values have at least the ratio _GAP, only the values before this gap count.
 _NOISE_FACTOR, _GAP = 2.5, 5.0
-# If the basis changes by at most this share of the noise, further rounds will not remove the remaining structure.
-_CORRELATED: Final = 0.02
 # The threshold of columns that are estimated again begins at _FIRST_LEVEL ordinary entries. It falls by the factor
 # _SLOW_FACTOR per round, and below _LOW_LEVEL ordinary entries by the factor _FAST_FACTOR.
 _FIRST_LEVEL, _LOW_LEVEL = 10.0, 0.1
@@ -148,18 +146,11 @@ def _has_given_noise(attempt: Attempt, problem: Problem) -> bool:
 def _still_moves(attempt: Attempt, problem: Problem) -> bool:
     """Return whether the basis still changes, or the proof may not begin yet."""
     if attempt.phase is AttemptPhase.NOISY:
-        rests = attempt.rounds >= _LEAST_ROUNDS and (_keeps_structure(attempt, problem) or attempt.has_settled(problem))
+        # More rounds would not remove the structure that correlated residuals cause.
+        rests = attempt.rounds >= _LEAST_ROUNDS and (attempt.has_correlation(problem) or attempt.has_settled(problem))
     else:
         rests = attempt.has_settled(problem)
     return attempt.early or (not rests and attempt.rounds < problem.patience)
-
-
-def _keeps_structure(attempt: Attempt, problem: Problem) -> bool:
-    """Return whether the basis hardly moves, although structure remains in several directions.
-
-    Correlated residuals cause such structure, and more rounds would not remove it.
-    """
-    return attempt.has_correlation(problem) and attempt.stop <= _CORRELATED * attempt.noise / problem.sigma
 
 
 def _has_no_component(attempt: Attempt, problem: Problem) -> bool:

@@ -184,6 +184,9 @@ class Model:
         Z, orthonormal, d x p. If `values` is known, the best columns come first.
     product : ndarray or None
         C Z, if the server knows it.
+    opening_errors : ndarray of shape (p, d) or None
+        A matrix E for which |E z|, times the rounding error of a number, is the error that the opening adds to C z.
+        None if the product does not depend on rounded answers to the opening.
     covariance : ndarray or None
         C itself, if the server knows it.
     values : ndarray or None
@@ -207,6 +210,8 @@ class Model:
         The relative rounding error of numbers in answers, 0 for 64 bits.
     block_rounding : float
         The relative rounding error of the numbers of blocks in messages, 0 for 64 bits.
+    bits_by_tolerance : int
+        The largest number of bits of a number if messages may have fewer bits while the error is large, or else 0.
     shifted : float
         A bound on the change of C, in norm, that the rounding of the mean causes. 0 if the mean is not rounded.
     mask_noise : float
@@ -268,6 +273,7 @@ class Model:
     eps: float = 0.0
     basis: Array | None = None
     product: Array | None = None
+    opening_errors: Array | None = None
     covariance: Array | None = None
     values: Array | None = None
     residuals: Array | None = None
@@ -279,6 +285,7 @@ class Model:
     noise: float = 0.0
     rounding: float = 0.0
     block_rounding: float = 0.0
+    bits_by_tolerance: int = 0
     shifted: float = 0.0
     mask_noise: float = 0.0
     rounds: int = 0
@@ -372,7 +379,8 @@ class Model:
         sum of |C_i z|^2 is at most theta theta_1, where theta is the Rayleigh quotient of z and theta_1 the
         largest. The client multiplies C_i by a rounded block, in which entry l of z is off by a share u of its
         size. The length of column l of C is at most sqrt(theta_1 C_ll), so these errors add
-        u sqrt(theta_1 sum_l C_ll z_l^2). The rounded mean and the rounding in masked sums add to the error.
+        u sqrt(theta_1 sum_l C_ll z_l^2). The block of the opening is not orthonormal, so its rounding errors grow where
+        its columns are nearly dependent. The rounded mean and the rounding in masked sums add to the error.
         """
         largest = max(float(np.max(values)), 0.0)
         answers = self.rounding**2 * np.maximum(values, 0.0) * largest
@@ -381,6 +389,8 @@ class Model:
         else:
             inside = self.n * (self.sizes / self.frame.column_divisors) ** 2 @ (Z * Z)
         blocks = self.block_rounding**2 * largest * inside
+        if self.opening_errors is not None:
+            answers = answers + self.rounding**2 * np.sum((self.opening_errors @ Z) ** 2, axis=0)
         return np.asarray(_ADDED_UP * np.sqrt(answers + blocks + self.mask_noise**2) + self.shifted)
 
     @property

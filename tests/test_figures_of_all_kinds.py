@@ -501,3 +501,63 @@ def test_a_run_does_not_end_with_a_message_of_fewer_bits_than_its_tolerance_need
         theta = float(z @ C @ z)
         true = np.linalg.norm(C @ z - theta * z) / np.linalg.norm(C, 2)
         assert true <= 1.1 * result.residuals_[0] + 2e-15, seed
+
+
+@every("center", [True, False])
+@every("number", [3, 4, 7])
+def test_medians_of_variances_explain_no_more_than_there_is(center: bool, number: int) -> None:
+    """Medians along components may add up to more than medians of columns, which are the total otherwise."""
+    more = 0
+    for seed in range(12):
+        X = np.random.default_rng(seed).standard_normal((60, 4)) * [2.0, 1.5, 1.0, 0.5]
+        result = simulate("median_pca", [X[i::number] for i in range(number)], n_components=4, center=center, seed=seed)
+        assert result.explained_variance_ratio_.sum() <= 1.0 + 1e-12
+        assert result.left_out_variance_ == pytest.approx(
+            result.total_variance_ - result.explained_variance_.sum(), abs=1e-9
+        )
+        more += result.left_out_variance_ < 1e-9
+    assert more, "no draw has medians that add up to more"
+
+
+def test_a_result_says_that_missing_values_lower_the_variance_of_scaled_columns() -> None:
+    X = np.random.default_rng(4).standard_normal((90, 8)) + 1.0
+    holes = X.copy()
+    holes[np.random.default_rng(5).random(X.shape) < 0.2] = np.nan
+    for given in ({}, {"mask": True}, {"center": False}):
+        scaled = simulate("krylov", cut_unevenly(holes), n_components=2, scale="std", missing="mean", **given)
+        below = scaled.total_variance_ < 8.0 * 0.9
+        words = [choice for choice in scaled.decisions if "missing values" in choice]
+        assert len(words) == below
+        if below:
+            assert f"{scaled.total_variance_:.4g}" in words[0]
+            assert words[0] in str(scaled.summary())
+            assert scaled.centered
+    for rows, given in (
+        (X, {"scale": "std", "missing": "mean"}),
+        (holes, {"missing": "mean"}),
+        (holes, {"scale": "std", "missing": "local_mean"}),
+    ):
+        result = simulate("krylov", cut_unevenly(rows), n_components=2, **given)
+        assert not any("missing values" in choice for choice in result.decisions)
+
+
+@every("name", ["covariance", "krylov", "ssi", "fed_oapm", "local_power", "uda", "auto"])
+@every("kind", ["single precision", "float32", "float16"])
+def test_variances_are_off_by_no_more_than_residuals_say(name: str, kind: str) -> None:
+    """So is what is left out, by no more than all residuals together."""
+    given: dict[str, Any] = {} if "single" in kind else {"wire": kind}
+    if compatible.ITERATES.holds(make(name)) and given:
+        given["tol"] = 1e-3 if kind == "float16" else 1e-6
+    if compatible.missing_properties(make(name), *given):
+        return
+    for seed in range(6):
+        X = rows_of_spectrum(0.6 ** np.arange(12), seed=seed) + 3.0
+        if not given:
+            X = X.astype(np.float32)
+        result = simulate(name, cut_unevenly(X), n_components=K, seed=seed, **given)
+        C = np.cov(X.astype(np.float64).T)
+        along = np.diag(result.components_ @ C @ result.components_.T)
+        assert result.residuals_ is not None
+        allowed = (result.residuals_ + 1e-14) * np.linalg.norm(C, 2)
+        assert (np.abs(result.explained_variance_ - along) <= allowed).all()
+        assert abs(result.left_out_variance_ - (np.trace(C) - along.sum())) <= allowed.sum()

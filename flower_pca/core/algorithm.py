@@ -237,8 +237,8 @@ class Progress:
     bits : int
         The largest number of bits of a number if messages may have fewer bits while the error is large, or else 0.
     coarse : bool
-        Whether the numbers of the latest power step had fewer bits. Their rounding error may exceed `tol`, and residuals
-        do not show all of it, so the iteration does not end after such a step.
+        Whether the numbers of the latest power step had fewer bits. Their rounding error may exceed `tol`, and
+        residuals do not show all of it, so the iteration does not end after such a step.
     """
 
     tol: float

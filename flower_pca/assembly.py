@@ -373,6 +373,7 @@ def _initial_model(
         explain=config.explain,
         public=_public_frame(config),
         basis=basis,
+        bits_by_tolerance=config.bits if config.wire == "auto" and config.tol else 0,
         decisions=decisions,
     )
 

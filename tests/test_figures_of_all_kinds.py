@@ -442,17 +442,20 @@ def test_rounded_messages_explain_no_more_than_there_is(name: str, wire: str, to
         assert (result.explained_variance_ >= 0.0).all()
 
 
+@pytest.mark.parametrize("alike", [True, False])
 @pytest.mark.parametrize("seed", range(20))
-def test_values_within_the_trace_are_nearer_to_all_that_rows_can_have(seed: int) -> None:
+def test_values_within_the_trace_are_nearer_to_all_that_rows_can_have(seed: int, alike: bool) -> None:
     rng = np.random.default_rng(seed)
     exact = np.sort(rng.exponential(size=5) ** 3)[::-1]
-    values = np.sort(np.maximum(exact + rng.uniform(0.0, 0.2, 5) * exact[0], 0.0))[::-1]
+    errors = np.full(5, 0.2 * exact[0]) if alike else 0.2 * np.sqrt(exact[0] * exact)
+    values = np.sort(np.maximum(exact + rng.uniform(0.0, 1.0, 5) * errors, 0.0))[::-1]
     trace = float(exact.sum()) * float(rng.uniform(1.0, 1.05))
-    within = ritz._nearest_within_trace(values, trace)
+    within = ritz._nearest_within_trace(values, trace, errors)
     assert within.sum() <= trace * (1.0 + 1e-15)
     assert (within >= 0.0).all()
     assert (np.diff(within) <= 0.0).all()
-    assert np.linalg.norm(within - exact) <= np.linalg.norm(values - exact) * (1.0 + 1e-15)
+    off, before = (np.linalg.norm((x - exact) / errors) for x in (within, values))
+    assert off <= before * (1.0 + 1e-15)
 
 
 def test_errors_of_tied_components_are_those_of_the_components_that_the_result_has() -> None:
@@ -464,3 +467,97 @@ def test_errors_of_tied_components_are_those_of_the_components_that_the_result_h
         squares = (framed(X) @ result.components_.T) ** 2 / (len(X) - 1)
         within = sum(len(own) * own.var(axis=0, ddof=1) for own in np.split(squares, [7, 30]))
         np.testing.assert_allclose(result.variance_errors_, np.sqrt(within), rtol=1e-6)
+
+
+@every("name", ["covariance", "krylov", "ssi", "fed_oapm"])
+@pytest.mark.parametrize(("wire", "tol"), [("float16", 1e-3), ("float32", 1e-6)])
+def test_a_variance_from_rounded_messages_is_no_further_off_than_its_residual(name: str, wire: str, tol: float) -> None:
+    """If nothing is left out, rounding alone may explain more than the total, so variances are lowered to fit."""
+    given = {} if name == "covariance" else {"tol": tol}
+    for seed in range(20):
+        rng = np.random.default_rng([seed, 1325])
+        d = int(rng.integers(3, 7))
+        X = rows_of_spectrum(10.0 ** -np.linspace(0.0, 3.0, d), seed=seed)
+        result = simulate(name, cut_unevenly(X), n_components=d, seed=seed, wire=wire, **given)
+        along = np.diag(result.components_ @ np.cov(X.T) @ result.components_.T)
+        assert result.residuals_ is not None
+        off = np.abs(result.explained_variance_ - along) / np.linalg.norm(np.cov(X.T), 2)
+        assert (off <= 1.1 * result.residuals_ + 1e-14).all(), seed
+
+
+@every("name", ["ssi", "fed_oapm"])
+def test_a_run_does_not_end_with_a_message_of_fewer_bits_than_its_tolerance_needs(name: str) -> None:
+    """Far from the origin, one round reduces the error by so much that the rounding of its message exceeds `tol`."""
+    for seed in range(40):
+        rng = np.random.default_rng([seed, 3179])
+        X = rng.standard_normal((180, 34)) + 30.0 * rng.choice([1.0, 2.0, 5.0]) * rng.standard_normal(34)
+        result = simulate(
+            name, cut_unevenly(X), n_components=1, seed=seed, wire="auto", tol=1e-8, center=False, scale="std"
+        )
+        assert result.scale_ is not None
+        assert result.residuals_ is not None
+        F, z = X / result.scale_, result.components_[0]
+        C = F.T @ F
+        theta = float(z @ C @ z)
+        true = np.linalg.norm(C @ z - theta * z) / np.linalg.norm(C, 2)
+        assert true <= 1.1 * result.residuals_[0] + 2e-15, seed
+
+
+@every("center", [True, False])
+@every("number", [3, 4, 7])
+def test_medians_of_variances_explain_no_more_than_there_is(center: bool, number: int) -> None:
+    """Medians along components may add up to more than medians of columns, which are the total otherwise."""
+    more = 0
+    for seed in range(12):
+        X = np.random.default_rng(seed).standard_normal((60, 4)) * [2.0, 1.5, 1.0, 0.5]
+        result = simulate("median_pca", [X[i::number] for i in range(number)], n_components=4, center=center, seed=seed)
+        assert result.explained_variance_ratio_.sum() <= 1.0 + 1e-12
+        assert result.left_out_variance_ == pytest.approx(
+            result.total_variance_ - result.explained_variance_.sum(), abs=1e-9
+        )
+        more += result.left_out_variance_ < 1e-9
+    assert more, "no draw has medians that add up to more"
+
+
+def test_a_result_says_that_missing_values_lower_the_variance_of_scaled_columns() -> None:
+    X = np.random.default_rng(4).standard_normal((90, 8)) + 1.0
+    holes = X.copy()
+    holes[np.random.default_rng(5).random(X.shape) < 0.2] = np.nan
+    for given in ({}, {"mask": True}, {"center": False}):
+        scaled = simulate("krylov", cut_unevenly(holes), n_components=2, scale="std", missing="mean", **given)
+        below = scaled.total_variance_ < 8.0 * 0.9
+        words = [choice for choice in scaled.decisions if "missing values" in choice]
+        assert len(words) == below
+        if below:
+            assert f"{scaled.total_variance_:.4g}" in words[0]
+            assert words[0] in str(scaled.summary())
+            assert scaled.centered
+    for rows, given in (
+        (X, {"scale": "std", "missing": "mean"}),
+        (holes, {"missing": "mean"}),
+        (holes, {"scale": "std", "missing": "local_mean"}),
+    ):
+        result = simulate("krylov", cut_unevenly(rows), n_components=2, **given)
+        assert not any("missing values" in choice for choice in result.decisions)
+
+
+@every("name", ["covariance", "krylov", "ssi", "fed_oapm", "local_power", "uda", "auto"])
+@every("kind", ["single precision", "float32", "float16"])
+def test_variances_are_off_by_no_more_than_residuals_say(name: str, kind: str) -> None:
+    """So is what is left out, by no more than all residuals together."""
+    given: dict[str, Any] = {} if "single" in kind else {"wire": kind}
+    if compatible.ITERATES.holds(make(name)) and given:
+        given["tol"] = 1e-3 if kind == "float16" else 1e-6
+    if compatible.missing_properties(make(name), *given):
+        return
+    for seed in range(6):
+        X = rows_of_spectrum(0.6 ** np.arange(12), seed=seed) + 3.0
+        if not given:
+            X = X.astype(np.float32)
+        result = simulate(name, cut_unevenly(X), n_components=K, seed=seed, **given)
+        C = np.cov(X.astype(np.float64).T)
+        along = np.diag(result.components_ @ C @ result.components_.T)
+        assert result.residuals_ is not None
+        allowed = (result.residuals_ + 1e-14) * np.linalg.norm(C, 2)
+        assert (np.abs(result.explained_variance_ - along) <= allowed).all()
+        assert abs(result.left_out_variance_ - (np.trace(C) - along.sum())) <= allowed.sum()

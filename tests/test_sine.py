@@ -217,3 +217,34 @@ def test_an_eigenvalue_that_is_there_more_often_than_columns_show_is_no_gap(name
     result = simulate(name, evenly(X, 3), n_components=k, tol=tol, seed=seed)
     V = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][:k]
     assert result.sine_estimate_ is None or sine(V, result.components_) <= 2.0 * result.sine_estimate_
+
+
+def rows_of_a_first_eigenvalue_that_others_come_near_to(seed):
+    """Rows in which 2 to 5 eigenvalues are the first one, exactly or nearly, the eigenvalues, and a tolerance."""
+    rng = np.random.default_rng([seed, 99531])
+    d, times = int(rng.integers(6, 30)), int(rng.integers(2, 6))
+    apart = 0.0 if seed % 2 else 10.0 ** rng.uniform(-7, -1.3)
+    values = np.r_[4.0 * (1.0 - apart * np.sort(np.r_[0.0, rng.random(times - 1)])), np.linspace(1.0, 0.5, d - times)]
+    values[times] = 4.0 * float(rng.choice([0.9, 0.7, 0.3]))
+    Z = rng.standard_normal((d + 40, d))
+    U = np.linalg.qr(Z - Z.mean(axis=0))[0]
+    X = U * np.sqrt(values) @ np.linalg.qr(rng.standard_normal((d, d)))[0].T
+    return X, values, float(rng.choice([1e-2, 1e-4, 1e-6]))
+
+
+@pytest.mark.slow
+@every("name", ["faps", "ssi", "ssi(oversample=0)", "local_power", "krylov", "krylov(oversample=1)", "fed_oapm", "uda"])
+def test_the_angle_of_a_single_component_is_that_to_the_nearest_exact_direction(name):
+    """Eigenvalues within ten residuals of each other count as one, whose directions are all exact."""
+    for seed in range(60):
+        X, values, tol = rows_of_a_first_eigenvalue_that_others_come_near_to(seed)
+        given = {} if name == "uda" else {"tol": tol}
+        result = simulate(name, evenly(X, 3), n_components=1, seed=seed, **given)
+        if result.sine_estimate_ is None:
+            continue
+        same = int(np.sum(values >= values[0] * (1.0 - 10.0 * result.residuals_[0])))
+        V = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][:same]
+        z = result.components_[0]
+        off = np.linalg.norm(z - V.T @ (V @ z))
+        rounding = 20.0 * np.finfo(float).eps * values[0] / (values[0] - values[same])
+        assert off <= 2.0 * result.sine_estimate_ + rounding, seed

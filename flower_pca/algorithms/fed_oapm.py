@@ -193,6 +193,8 @@ class FedOAPM(Iterative[FedOAPMState]):
         model = replace(model, basis=leading, product=None, beside=others, beside_product=None)
         if product is None:
             return model
+        if state.progress.rounds > model.rounds:
+            model = replace(model, opening_errors=None)
         return replace(model, product=product[:, :p], beside_product=product[:, p:])
 
     def _state_after_product(self, state: FedOAPMState, Y: Array, *, rounds: int) -> FedOAPMState:

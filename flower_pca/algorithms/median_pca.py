@@ -169,6 +169,8 @@ class MedianVariances(Stage[MedianVariancesState]):
 
     The components are rotated within their span to the Ritz vectors that follow from the geometric median
     of C_i Z / n_i. The residuals show how far the span is from an eigenspace of this median.
+    The total variance is the sum of the medians of columns, or the sum of the medians along the components if
+    that is larger.
 
     Cost: 4 n_i d (p + 1) flops on a client, and p + 1 columns of d floats each way, once. The server
     keeps all answers.
@@ -235,6 +237,8 @@ class MedianVariances(Stage[MedianVariancesState]):
         values = n * values[order]
         residuals = n * residuals[order]
         known = replace(model, basis=Z, product=Y, values=values, residuals=residuals)
+        # Medians along components may add up to more than the medians of columns.
+        known = replace(known, trace=max(model.trace, float(values[: known.k].sum())))
         following: float | None = None
         if known.k < p:
             following = float(values[known.k])

@@ -222,6 +222,8 @@ class SSI(Iterative[SSIState]):
 
     def finish(self, state: SSIState, model: Model) -> Model:
         Z = state.averaged.block
+        if state.progress.rounds > model.rounds:
+            model = replace(model, opening_errors=None)
         if Z is None or state.Y is None:
             return replace(model, basis=state.Z, product=state.Y)
         return replace(model, basis=Z, product=state.Y @ (state.Z.T @ Z))

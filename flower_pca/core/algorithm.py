@@ -25,6 +25,7 @@ from flower_pca.base.options import option
 from flower_pca.core.kinds import Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Stage
+from flower_pca.settings.bits import fewest_bits_within
 
 S = TypeVar("S")
 
@@ -233,6 +234,11 @@ class Progress:
     sure : bool
         Whether the block cannot miss a larger direction. It may miss one if the run started from the components of
         other rows.
+    bits : int
+        The largest number of bits of a number if messages may have fewer bits while the error is large, or else 0.
+    coarse : bool
+        Whether the numbers of the latest power step had fewer bits. Their rounding error may exceed `tol`, and
+        residuals do not show all of it, so the iteration does not end after such a step.
     """
 
     tol: float
@@ -242,11 +248,13 @@ class Progress:
     gained: float = -np.inf
     stale: int = 0
     sure: bool = True
+    bits: int = 0
+    coarse: bool = False
 
     @classmethod
     def begin(cls, tol: float, model: Model) -> Progress:
         """Return the progress before the first round. The tolerance is at least the precision of the data."""
-        return cls(tol=max(tol, _ROUNDING * model.eps), rounds=model.rounds)
+        return cls(tol=max(tol, _ROUNDING * model.eps), rounds=model.rounds, bits=model.bits_by_tolerance)
 
     def step(self, error: float, measure: float | None = None, *, gain: float = -np.inf, rounds: int = 1) -> Progress:
         """Return the progress after a round with this error.
@@ -342,7 +350,8 @@ class Iterative(Algorithm[I]):
 
     def status(self, state: I) -> Status | None:
         p = state.progress
-        small = p.error <= p.tol
+        # The numbers of the last possible round have all bits: see `rounding_of_power`.
+        small = p.error <= p.tol and not (p.coarse and p.rounds < self.max_rounds)
         over = (small and p.sure) or p.stale >= self.patience or p.rounds >= self.max_rounds
         # min_rounds also delays convergence, because under a budget an early end would reveal something about
         # the rows.
@@ -448,7 +457,8 @@ def ritz_step(
         largest = max(float(values[0]), np.finfo(float).tiny)
         error = float(residuals[:k].max() / largest)
     gain = float(values[:k].sum())
-    return values, Z, CZ, progress.step(error, gain=gain, rounds=rounds)
+    coarse = fewest_bits_within(progress.rounding_allowed) < progress.bits
+    return values, Z, CZ, replace(progress.step(error, gain=gain, rounds=rounds), coarse=coarse)
 
 
 def scale_up_to_all_rows(total: Mapping[str, Array], name: str, n: int) -> Array:

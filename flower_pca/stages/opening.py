@@ -361,6 +361,9 @@ class Opening(Stage[OpeningState]):
         sites = _site_statistics(state, frame)
         if LARGEST_SITE in total:
             sites[LARGEST_SITE] = total[LARGEST_SITE]
+        errors = None
+        if known and self.bits < 64:
+            errors = linalg.column_norms(product)[:, None] * np.linalg.solve(R, Q.T)
         linalg.forget_block()  # The block would stay in memory for the whole run.
         return after_opening(
             model,
@@ -377,6 +380,7 @@ class Opening(Stage[OpeningState]):
             # If the product is not usable as such, its columns still give a better start, as after a power step.
             basis=Q if known else linalg.orth(product),
             product=np.linalg.solve(R.T, product.T).T if known else None,
+            opening_errors=errors,
         )
 
 
@@ -472,7 +476,7 @@ def _outlying_as_array(state: OpeningState, sites: Sequence[Arrays], outlying: A
 
 def after_opening(model: Model, **known: Any) -> Model:
     """Return the model with the results of an opening. Earlier results, which belong to another frame, are dropped."""
-    gone = ("values", "residuals", "next_value", "beside", "beside_product", "rest")
+    gone = ("opening_errors", "values", "residuals", "next_value", "beside", "beside_product", "rest")
     return replace(model, **{**dict.fromkeys(gone), "next_residual": 0.0, **known})
 
 

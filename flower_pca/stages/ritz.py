@@ -75,7 +75,9 @@ class RayleighRitz(AsksForProduct, Stage[RitzState]):
         residuals = np.hypot(residuals, _unseen_error(Z, values, model))
         values = np.maximum(values, 0.0)
         if model.rounding or model.block_rounding:
-            values = _nearest_within_trace(values, model.trace)
+            measured = values
+            values = _nearest_within_trace(values, model.trace, residuals)
+            residuals = np.hypot(residuals, measured - values)
         model = replace(model, basis=Z, product=Y, values=values, residuals=residuals)
         k = model.k
         if k < len(values):
@@ -92,18 +94,24 @@ class RayleighRitz(AsksForProduct, Stage[RitzState]):
         return replace(model, rest=rest)
 
 
-def _nearest_within_trace(values: Array, trace: float) -> Array:
+def _nearest_within_trace(values: Array, trace: float, errors: Array) -> Array:
     """Return the nearest values that are not negative and add up to at most the trace. `values` are sorted.
 
     Eigenvalues have these properties. Values from rounded products can add up to more than the trace, which is known
-    with more digits. The nearest values with these properties are nearer to the exact values.
+    with more digits. Distances are relative to the errors of the values, so a small value with a small error stays
+    nearly the same.
     """
     if values.sum() <= trace:
         return values
-    excess = (np.cumsum(values) - trace) / np.arange(1, len(values) + 1)
-    positive = np.flatnonzero(values > excess)
-    lowered = np.maximum(values - excess[positive[-1] if len(positive) else 0], 0.0)
-    return np.asarray(lowered)
+    largest = max(float(np.max(errors)), np.finfo(float).tiny)
+    squares = np.maximum(errors / largest, _DOUBLE) ** 2
+    # A value is lowered by `step` times the square of its error. It is 0 from the step values / squares on.
+    order = np.argsort(values / squares)[::-1]
+    steps = (np.cumsum(values[order]) - trace) / np.cumsum(squares[order])
+    positive = np.flatnonzero(values[order] > steps * squares[order])
+    step = float(steps[positive[-1]]) if len(positive) else np.inf
+    lowered = np.maximum(values - step * squares, 0.0)
+    return np.asarray(np.minimum.accumulate(lowered))
 
 
 def _unseen_error(Z: Array, values: Array, model: Model) -> Array:

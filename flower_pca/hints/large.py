@@ -291,7 +291,7 @@ def _large_rows(block: Array, columns: Array, limits: Array, positive: Array) ->
     rows: Array = np.flatnonzero((np.abs(block[:, columns[:_FEW]]) > limits[:_FEW]).all(axis=1))
     rows = rows[(np.abs(block[np.ix_(rows, columns)]) > limits).all(axis=1)]
     if not len(rows):
-        return rows
+        return np.asarray(rows)
     # The first three rows of a block are kept, because the rows before them are in another block.
     first, later = rows[rows <= 2], rows[rows > 2]
     some = columns[positive]

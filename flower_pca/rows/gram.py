@@ -26,11 +26,15 @@ _LARGE_SINGLE: Final = 1024
 # processor's cache, and take three times as long.
 _TILE: Final = 64
 _BELOW: Final = np.tri(_TILE, k=-1, dtype=bool)  # the places below the diagonal of such a square
-# Sparse rows are multiplied without conversion to dense blocks if at most this share of their entries is stored.
-# Relative to dense blocks, this takes 0.07 to 0.2 times as long at 1%, 0.25 to 1.2 at 3%, and 0.5 to 3.3 at 5%.
-_SPARSE: Final = 0.04
-_FILLED: Final = 0.1  # If a larger share of a product's entries is stored, the product is added as a dense matrix.
-_PRODUCTS: Final = 2**22  # maximum number of products of two entries that are formed before they are added to the sum
+# In one unit of measured time, a dense block takes 1 for each of its rows and each entry of X'X. A sparse product takes
+# _PER_PRODUCT for each product of two stored entries of a row, and _PER_ENTRY for each entry of the result.
+_PER_PRODUCT, _PER_ENTRY = 128, 640
+# Dense blocks in single precision take this share of the time of blocks in double precision.
+_SINGLE: Final = 0.6
+# S'S is formed from pieces with at most _PRODUCTS products of two entries, or _PER_PIECE for each entry of S'S up to
+# _MOST_PRODUCTS, which take at most 400 MB. Smaller pieces would take longer, because their products are soon full.
+_PRODUCTS, _PER_PIECE, _MOST_PRODUCTS = 2**22, 16, 2**25
+_AT_ONCE: Final = 64  # the number of rows of S'S that are updated at a time
 
 
 class GramSum:
@@ -76,42 +80,41 @@ def _mirror(G: Array) -> None:
         G[j:, i:j] = G[i:j, j:].T
 
 
-def has_few_stored(pieces: Iterable[Any], n: int, d: int) -> bool:
+def has_few_stored(pieces: Iterable[Any], n: int, d: int, dtype: np.dtype[Any]) -> bool:
     """Return whether sparse rows have so few stored entries that `sparse_gram` is faster than dense blocks."""
     # S'S is a sum of this many products of two entries of the same row.
     products = sum(int(np.sum(np.diff(S.indptr).astype(np.int64) ** 2)) for S in pieces)
-    return bool(products <= n * (_SPARSE * d) ** 2)
+    dense = n * d * d * (1.0 if dtype == np.float64 or d >= _LARGE_SINGLE else _SINGLE)
+    return _PER_PRODUCT * products + _PER_ENTRY * min(products, d * d) <= dense
 
 
 def sparse_gram(rows: Iterable[Any], n: int, mean: Array, *, about: Array | float) -> Array:
     """Return (S - 1 about')'(S - 1 about') in double precision, for n sparse rows S with this mean.
 
-    S'S is formed from pieces of few rows, whose products need little memory compared with the sum.
+    S'S is formed from pieces of rows, and a piece's product takes at most a few times the memory of the sum.
     """
-    d = len(mean)
-    total = np.zeros((d, d))
-    flat = total.reshape(-1)
+    total: Array | None = None
     for piece in (piece for S in rows for piece in _double_pieces(S)):
-        product = piece.T @ piece
-        if product.nnz > _FILLED * d * d:
-            total += product.toarray()
-        else:
-            product = product.tocoo()
-            # Each entry of a product is stored once, so plain indexing adds all entries.
-            flat[product.row.astype(np.int64) * d + product.col] += product.data
-    # Subtract the rows' own mean first, because the difference of two large numbers would lose digits.
-    total -= np.outer(n * mean, mean)
-    off = mean - about
-    total += np.outer(n * off, off)
+        # The transpose of the product is stored by rows, like the sum.
+        product = (piece.T @ piece).T.toarray()
+        total = product if total is None else np.add(total, product, out=total)
+    d, off = len(mean), mean - about
+    total = np.zeros((d, d)) if total is None else total
+    for i in range(0, d, _AT_ONCE):
+        some = slice(i, i + _AT_ONCE)
+        # Subtract the rows' own mean first, because the difference of two large numbers would lose digits.
+        total[some] -= np.outer(n * mean[some], mean)
+        total[some] += np.outer(n * off[some], off)
     return total
 
 
 def _double_pieces(S: Any) -> Iterator[Any]:
-    """Yield pieces of sparse rows in double precision, with at most `_PRODUCTS` products of two entries each."""
+    """Yield pieces of sparse rows in double precision, with a limited number of products of two entries each."""
     products = np.cumsum(np.diff(S.indptr).astype(np.int64) ** 2)
+    most = max(_PRODUCTS, min(_PER_PIECE * S.shape[1] ** 2, _MOST_PRODUCTS))
     start = 0
     while start < S.shape[0]:
         before = products[start - 1] if start else 0
-        end = max(int(np.searchsorted(products, before + _PRODUCTS, side="right")), start + 1)
+        end = max(int(np.searchsorted(products, before + most, side="right")), start + 1)
         yield S[start:end].astype(np.float64)
         start = end

@@ -574,7 +574,7 @@ class LocalData(RowOperator):
 
     def _compute_gram(self) -> Array:
         self.require_complete_rows()
-        if self.sparse and has_few_stored(self.measured.stored_blocks(), self.n, self.d):
+        if self.sparse and has_few_stored(self.measured.stored_blocks(), self.n, self.d, self.dtype):
             return self._sparse_gram()
         if self._follows_from_spread:
             return self.measured.scatter().gram_in_frame(self.frame)

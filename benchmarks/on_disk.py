@@ -1,9 +1,10 @@
 """Rows in a file that is larger than the memory that the run may take: every kind of file, beside IncrementalPCA.
 
-Run: python -m benchmarks.on_disk FOLDER [--rows 2200000] [--columns 480] [--gigabytes 1]
+Run: python -m benchmarks.on_disk FOLDER [--rows 2200000] [--columns 480] [--gigabytes 1] [--at-node]
 
-Each run is a process of its own whose memory is limited (RLIMIT_DATA). FOLDER needs room for two files of the size of
-the rows; each file is deleted after its run.
+Each run is a process of its own whose memory is limited (RLIMIT_DATA) before it opens the file. With `--at-node`, each
+file is then read by a node, to which all rows belong and which answers from fixed statistics. The server is in the same
+process. FOLDER needs room for two files of the size of the rows; each file but rows.npy is deleted after its run.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -32,10 +34,13 @@ def main() -> None:
     parser.add_argument("--gigabytes", type=float, default=1.0)
     parser.add_argument("--kinds", nargs="+", default=[*KINDS, "incremental"])
     parser.add_argument("--answers", choices=("rows", "fixed"), default="rows", help="fixed: as nodes answer")
+    parser.add_argument("--at-node", action="store_true", help="run on each file in a process, and then at a node")
+    parser.add_argument("--where", choices=("process", "node"), help="where --one runs")
+    parser.add_argument("--most", type=int, default=500, help="the most messages of a run at a node")
     parser.add_argument("--one", help="do one run, as a process of its own does")
     given = parser.parse_args()
     if given.one:
-        print(json.dumps(one(given.one, given.folder, given.gigabytes, given.answers)))
+        print(json.dumps(one(given.one, given.folder, given)))
         return
     given.folder.mkdir(parents=True, exist_ok=True)
     plain = given.folder / "rows.npy"
@@ -49,61 +54,95 @@ def main() -> None:
         path = plain if kind in ("npy", "incremental") else given.folder / f"rows.{kind}"
         if kind not in ("npy", "incremental"):
             WRITERS[kind](np.load(plain, mmap_mode="r"), path)
-        words = [sys.executable, "-m", "benchmarks.on_disk", str(path), "--one", kind]
-        # Arrow's own pool of memory reserves a gigabyte at once, whatever it uses of it.
-        environment = {**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"}
-        words += ["--gigabytes", str(given.gigabytes), "--answers", given.answers]
-        done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
+        for where in ("process", "node") if given.at_node and kind != "incremental" else ("process",):
+            reference = run_one(kind, path, where, given, reference)
         if path != plain:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-        if done.returncode:
-            print(f"{kind}: {done.stderr.strip()[-2000:]}", flush=True)
-            continue
-        found = json.loads(done.stdout.splitlines()[-1])
-        V = np.array(found.pop("components"))
-        reference = V if reference is None else reference
-        if V.shape == reference.shape:  # The cells of .h5ad are other rows.
-            sines = np.sqrt(np.maximum(1.0 - np.sum(V * reference, axis=1) ** 2, 0.0))
-            found["largest sine to the first kind"] = float(f"{sines.max():.1e}")
-            found["same bits"] = bool((reference == V).all())
-        print(kind, found, flush=True)
 
 
-def one(kind: str, path: Path, gigabytes: float, answers: str) -> dict[str, object]:
+def run_one(kind: str, path: Path, where: str, given: argparse.Namespace, reference):
+    """Print what a run in a process of its own says. Return the components that the next runs are compared with."""
+    words = [sys.executable, "-m", "benchmarks.on_disk", str(path), "--one", kind, "--where", where]
+    words += ["--gigabytes", str(given.gigabytes), "--answers", given.answers, "--most", str(given.most)]
+    # Arrow's own pool of memory reserves a gigabyte at once, whatever it uses of it.
+    environment = {**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
+    if done.returncode:
+        print(f"{kind} in a {where}: {done.stderr.strip()[-2000:]}", flush=True)
+        return reference
+    found = json.loads(done.stdout.splitlines()[-1])
+    V = np.array(found.pop("components"))
+    reference = V if reference is None else reference
+    if V.shape == reference.shape:  # The cells of .h5ad are other rows.
+        sines = np.sqrt(np.maximum(1.0 - np.sum(V * reference, axis=1) ** 2, 0.0))
+        found["largest sine to the first kind"] = float(f"{sines.max():.1e}")
+        found["same bits"] = bool((reference == V).all())
+    print(f"{kind} in a {where}", found, flush=True)
+    return reference
+
+
+def one(kind: str, path: Path, given: argparse.Namespace) -> dict[str, object]:
     """One run under the limit: processor seconds, memory beside mapped files, messages, components."""
-    limit = int(gigabytes * 2**30)
+    limit = int(given.gigabytes * 2**30)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    threading.Thread(target=watch, daemon=True).start()
+    began, wall = time.process_time(), time.monotonic()
     if kind == "incremental":
         from sklearn.decomposition import IncrementalPCA
 
-        X = np.load(path, mmap_mode="r")
-    else:
-        from flower_pca import simulate
-        from flower_pca.data import partition, sources
-
-        loaded = sources.table(str(path)) if kind != "h5" else sources.table(f"h5(path={str(path)!r})")
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-    began, wall = time.process_time(), time.monotonic()
-    if kind == "incremental":
         # `fit` copies a mapped file into memory as a whole, in scikit-learn 1.9.
+        X = np.load(path, mmap_mode="r")
         model, batch = IncrementalPCA(K), 10 * X.shape[1]
         for i in range(0, len(X) - K, batch):
             model.partial_fit(X[i : i + batch])
-        components, messages = model.components_, 0
+        components, messages, status = model.components_, 0, ""
     else:
-        shards = partition.deal(loaded, "contiguous", CLIENTS)
-        result = simulate("krylov", shards, n_components=K, tol=1e-6, answers=answers)
-        components, messages = result.components_, len(result.history)
+        name = str(path) if kind != "h5" else f"h5(path={str(path)!r})"
+        result = at_node(name, given) if given.where == "node" else in_process(name, given)
+        components, messages, status = result.components_, len(result.history), str(result.status)
     return {
         "processor seconds": round(time.process_time() - began, 1),
         "seconds": round(time.monotonic() - wall, 1),
-        "MB in memory": round(anonymous() / 1e3),
+        "most MB in memory": round(MOST[0] / 1e3),
         "messages": messages,
+        "status": status,
         "components": np.asarray(components, dtype=float).tolist(),
     }
 
 
+def in_process(name: str, given: argparse.Namespace):
+    from flower_pca import simulate
+    from flower_pca.data import partition, sources
+
+    shards = partition.deal(sources.table(name), "contiguous", CLIENTS)
+    return simulate("krylov", shards, n_components=K, tol=1e-6, answers=given.answers)
+
+
+def at_node(name: str, given: argparse.Namespace):
+    from fake_grid import FakeGrid, in_a_run
+
+    from flower_pca import strategies
+    from flower_pca.clients import client_app
+    from flower_pca.clients.policy.rules import allowed_names
+    from flower_pca.data import sources
+
+    grid = FakeGrid(client_app(lambda context: sources.make(name), allow=allowed_names()), 1)
+    strategy = strategies.Krylov(n_components=K, tol=1e-6, min_nodes=1, max_rounds=given.most)
+    with in_a_run():
+        return strategy.fit(grid)
+
+
+MOST = [0]  # the largest memory without mapped files so far, in kB
+
+
+def watch() -> None:
+    while True:
+        MOST[0] = max(MOST[0], anonymous())
+        time.sleep(0.05)
+
+
 def anonymous() -> int:
-    """The memory of this process without mapped files, in kB: the most that it was is not known, but what it is is."""
+    """The memory of this process without mapped files, in kB."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
 

@@ -106,6 +106,9 @@ class CompressedRows(Stored):
 def _csr(data: Array, indices: Array, indptr: Array, d: int) -> Any:
     from scipy.sparse import csr_array
 
+    # scipy copies the indices into the wider type of both arrays, which would take twice the memory of 32-bit indices.
+    if indices.dtype == np.int32 and indptr[-1] < 2**31:
+        indptr = indptr.astype(np.int32, copy=False)
     return csr_array((data, indices, indptr), shape=(len(indptr) - 1, d))
 
 

@@ -75,6 +75,8 @@ class LargeTables:
         What a pass over the rows of each site has found. Empty if there are too many rows.
     cut : list of int
         The number of last lines of each site that hold totals or statistics.
+    sums : list of list of int
+        The positions of rows of each site that are the sum of other rows.
     left_out : dict
         What was not looked for, with the reason.
     """
@@ -83,12 +85,13 @@ class LargeTables:
     sample: AllSites
     passes: list[Pass]
     cut: list[int]
+    sums: list[list[int]]
     left_out: dict[str, str]
 
     @classmethod
     def of(cls, clients: Sequence[LocalData], sample: AllSites, *, columns: bool) -> LargeTables:
         """Pass over the rows. The extremes of columns are found only if `columns` is true."""
-        made = cls(clients, sample, [], [0] * len(clients), {})
+        made = cls(clients, sample, [], [0] * len(clients), [[] for _ in clients], {})
         n = sum(client.n for client in clients)
         if n > ROWS:
             because = f"there are more than {ROWS:,} rows"
@@ -136,7 +139,7 @@ class LargeTables:
 
     def hints_of_sums(self) -> Iterator[str]:
         """Yield hints about rows that are the sum of rows before them, or of all other rows."""
-        for client, site, found in zip(self.clients, self.sample.sites, self.passes, strict=False):
+        for i, (client, site, found) in enumerate(zip(self.clients, self.sample.sites, self.passes, strict=False)):
             if not len(found.large):
                 continue
             telling, large = _telling_columns(self.sample, site), found.large
@@ -149,7 +152,8 @@ class LargeTables:
                 large = np.sort(large[np.argpartition(-sizes, _LISTED)[:_LISTED]])
             sums = shapes.sums_among(rows, large)
             if sums and _are_sums_by_chance(rows, large):
-                sums = [i for i in sums if np.allclose(2.0 * rows[i], rows.sum(axis=0), rtol=1e-9)]
+                sums = [row for row in sums if np.allclose(2.0 * rows[row], rows.sum(axis=0), rtol=1e-9)]
+            self.sums[i] = sums
             if sums:
                 yield shapes.hint_of_sums(client.table.place, sums)
 
@@ -187,14 +191,20 @@ class LargeTables:
         for start in range(0, len(columns), step):
             some = columns[start : start + step]
             sites = [
-                Site(site.who, _columns_of(client, some)[: client.n - cut], client.table.place)
-                for site, client, cut in zip(self.sample.sites, self.clients, self.cut, strict=True)
+                Site(site.who, self._columns_of_rows(i, some), self.clients[i].table.place)
+                for i, site in enumerate(self.sample.sites)
             ]
             names = [self.sample.columns[j] for j in some]
             data = AllSites(sites, names, width=len(self.sample.columns))
             for found, kind in zip(said, kinds, strict=True):
                 found.extend(kind(data))
         return said
+
+    def _columns_of_rows(self, i: int, columns: Array) -> Array:
+        """Return some columns of site i without last lines that are no rows, and with NaN in rows that are sums."""
+        found = _columns_of(self.clients[i], columns)[: self.clients[i].n - self.cut[i]]
+        found[[row for row in self.sums[i] if row < len(found)]] = np.nan
+        return found
 
     def _extremes(self) -> tuple[Array, Array]:
         """Return the smallest and the largest value of each column at each site, both sites x d."""

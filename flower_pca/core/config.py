@@ -201,7 +201,8 @@ class PCAConfig:
             plain["columns"] = split_names(self.columns)
         for setting in COVARIATES:
             plain[setting] = covariate_names(setting, getattr(self, setting))
-        if (beside := {name for setting in COVARIATES for name in plain[setting]} - {SITE}) and "columns" in plain:
+        if "columns" in plain:
+            beside = {name for setting in COVARIATES for name in plain[setting]} - {SITE}
             plain["columns"] = tuple(name for name in plain["columns"] if name not in beside)
         if self.dp is not None and self.dp.public_ranges:
             plain["columns"] = self._columns_with_ranges(self.dp.public_ranges, plain.get("columns"))
@@ -304,6 +305,8 @@ class PCAConfig:
 
         None if the run names no covariates and neither adjusts for sites nor harmonizes them.
         """
+        if not (self.explain or self.adjust or self.harmonize):
+            return None
         adjusting = [name for name in (self.adjust or self.keep) if name != SITE]
         names = dict.fromkeys([*adjusting, *(name for name in self.explain if name != SITE)])
         if not names and not self.adjust and self.harmonize is None:

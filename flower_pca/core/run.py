@@ -140,7 +140,7 @@ class Run:
                 self.roll = self.roll.before_opening()
             elif (status := now.stage.status(now.state)) is not None:
                 self.position = now.at_next_stage(status, here, self.roll, self.layers)
-            elif (other := now.reconsider(is_complete=self._is_round_complete)) is not now:
+            elif now.chooser is not None and (other := now.reconsider(is_complete=self._is_round_complete)) is not now:
                 self.position = other
             elif to := self.roll.addressees_of(
                 now.audience(fraction=fraction),

@@ -300,11 +300,11 @@ def _large_rows(block: Array, columns: Array, limits: Array, positive: Array) ->
     # A few columns rule out most rows.
     rows: Array = np.flatnonzero((np.abs(block[:, columns[:_FEW]]) > limits[:_FEW]).all(axis=1))
     rows = rows[(np.abs(block[np.ix_(rows, columns)]) > limits).all(axis=1)]
-    if not len(rows):
-        return np.asarray(rows)
+    some = columns[positive]
+    if not len(rows) or not len(some):
+        return rows
     # The first three rows of a block are kept, because the rows before them are in another block.
     first, later = rows[rows <= 2], rows[rows > 2]
-    some = columns[positive]
     three = sum(np.nan_to_num(block[np.ix_(later - back, some)]) for back in (1, 2, 3))
     return np.concatenate([first, later[(block[np.ix_(later, some)] >= three * (1.0 - 1e-9)).all(axis=1)]])
 

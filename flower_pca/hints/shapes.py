@@ -18,7 +18,7 @@ import numpy as np
 from flower_pca.base import labels, linalg
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
-from flower_pca.hints.sites import LEAST, MANY, AllSites, Site
+from flower_pca.hints.sites import LEAST, MANY, AllSites, Site, Stack
 
 FILLS: Final = 1e9  # smallest absolute value of a fill value, such as -2^31, 2^63 and 1e20
 _FAR: Final = 1000.0  # The distance of a fill value from all other values is at least this many times their spread.
@@ -272,40 +272,42 @@ def _possible_statistics_lines(data: AllSites) -> list[list[int]]:
     for stack in data.stacks:
         most = min(_ENDS[0], stack.ordered.shape[1] - LEAST)
         if most >= _ENDS[1]:
-            fits = _first_lines_fit(stack.rows[:, :, columns], stack.ordered[:, :, columns], most)
-            for i, k in np.argwhere(fits).tolist():
+            for i, k in np.argwhere(_first_lines_fit(stack, columns, most)).tolist():
                 found[stack.places[i]].append(most - k)
     return found
 
 
-def _first_lines_fit(rows: Array, in_order: Array, most: int) -> Array:
+def _first_lines_fit(stack: Stack, columns: Array, most: int) -> Array:
     """Return whether the first of the last m lines of a table may hold a statistic of the lines above.
 
-    The result has a row for each table (s x n x d) and a column for each m, from `most` down to 2. The tolerances are
-    wider than in `_statistic`, because they follow from sums that are computed once for all m.
+    Only these columns are read. The result has a row for each table of the stack, and a column for each m, from `most`
+    down to 2. The tolerances are wider than in `_statistic`, because they follow from sums that are computed once for
+    all m.
     """
     # Entry k of these arrays refers to the lines above the last `most` - k lines.
+    rows, seen = stack.rows[:, :, columns], stack.value_counts[:, columns]
     n = rows.shape[1]
     lines, top, between = rows[:, -most:-1], rows[:, :-most], rows[:, -most:-2]
 
     def sum_up_to(of_top: Array, of_lines: Array, add: np.ufunc = np.add) -> Array:
         return np.asarray(add.accumulate(np.concatenate([of_top[:, None], of_lines], axis=1), axis=1))
 
-    count = sum_up_to((~np.isnan(top)).sum(axis=1), ~np.isnan(between))
-    middle = np.nan_to_num(np.nansum(top, axis=1) / count[:, 0])[:, None]
+    number = np.arange(n - most, n - 1)[:, None]
+    # Functions that skip missing values copy all rows.
+    add_up: Callable[..., Array] = np.nansum if stack.has_gaps else np.sum
+    count = sum_up_to((~np.isnan(top)).sum(axis=1), ~np.isnan(between)) if stack.has_gaps else number
+    middle = np.nan_to_num(add_up(top, axis=1) / count[..., 0, :])[:, None]
     from_middle, next_ones = top - middle, np.nan_to_num(between - middle)
-    about = sum_up_to(np.nansum(from_middle, axis=1), next_ones)
-    squares = sum_up_to(np.nansum(from_middle**2, axis=1), next_ones**2)
+    about = sum_up_to(add_up(from_middle, axis=1), next_ones)
+    squares = sum_up_to(add_up(from_middle**2, axis=1), next_ones**2)
     low = sum_up_to(np.fmin.reduce(top, axis=1), between, np.fmin)
     high = sum_up_to(np.fmax.reduce(top, axis=1), between, np.fmax)
     mean = middle + about / count
     deviation = np.sqrt(np.maximum(squares - about**2 / count, 0.0) / (count - 1.0))
     # The median of the lines above lies between these two values of the column in ascending order.
-    seen = (~np.isnan(in_order)).sum(axis=1)
     ranks = np.stack([(seen - most - 1) // 2, np.minimum(seen // 2 + most, seen - 1)], axis=1)
-    lower, upper = np.take_along_axis(in_order, np.maximum(ranks, 0), axis=1).swapaxes(0, 1)
+    lower, upper = np.take_along_axis(stack.ordered[:, :, columns], np.maximum(ranks, 0), axis=1).swapaxes(0, 1)
     total = mean * count
-    number = np.arange(n - most, n - 1)[:, None]
     slack = 6e-3 * deviation + 7e-3 + 1e-9 * (np.abs(total) + high - low)
     exact = ((np.abs(lines - of) <= slack) for of in (mean, deviation, low, high, number, total))
     median = (lower[:, None] - slack <= lines) & (lines <= upper[:, None] + slack)

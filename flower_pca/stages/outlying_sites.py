@@ -108,19 +108,20 @@ def find_outlying(
     ratio = np.where((deviations > 0.0) & varies, deviations / unit, 1.0)
     off = np.where(varies, np.abs(means - linalg.median_of_few(means)) / unit, 0.0)
     by_chance = np.maximum(ratio, 1.0) / np.sqrt(n)
-    spread = np.abs(np.log(ratio))
+    logarithms = np.log(ratio)
+    spread = np.abs(logarithms)
     scores = {OutlyingKind.MEAN: np.minimum(off / _FAR, _relative_distances(off, by_chance) / _SURE_OF_MEAN)}
     sure = _relative_distances(spread, np.sqrt(2.0 / n)) / _SURE_OF_SPREAD
     # Only larger deviations count, and only in columns that vary at every site. The reason is that a site can lack
     # the rare values of a column, so that its deviation is small or 0.
     least = _WIDE if len(enough) >= _SEVERAL_SITES else _WIDE_AMONG_FEW
-    wide = np.log(ratio) / np.log(np.maximum(least, _CELL / np.sqrt(n)))
+    wide = logarithms / np.log(np.maximum(least, _CELL / np.sqrt(n)))
     same = (deviations == 0.0).all(axis=1, keepdims=True)
     rare = ((deviations == 0.0) & ~same).any(axis=0)
     scores[OutlyingKind.SPREAD] = np.where(rare, 0.0, np.minimum(wide, sure))
-    scores[OutlyingKind.ORDER] = _column_order_scores(np.log(ratio), sure)
+    scores[OutlyingKind.ORDER] = _column_order_scores(logarithms, sure)
     if block is not None and products is not None:
-        scores[OutlyingKind.CORRELATIONS] = _correlation_scores(n, ratio, deviations, block, products[enough])
+        scores[OutlyingKind.CORRELATIONS] = _correlation_scores(n, spread, deviations, block, products[enough])
     still = deviations[:, varies] == 0.0
     # The probability that all columns of a site are constant by accident is estimated from the other sites.
     by_accident = np.prod((still.sum(axis=0) - still + 1.0) / (len(enough) + 1.0), axis=1)
@@ -181,7 +182,7 @@ def _column_order_scores(logarithms: Array, sure: Array) -> Array:
     return scores
 
 
-def _correlation_scores(n: Array, ratio: Array, deviations: Array, block: Array, products: Array) -> Array:
+def _correlation_scores(n: Array, spread: Array, deviations: Array, block: Array, products: Array) -> Array:
     """Score how far the correlations of each column are from the usual correlations, (S, d).
 
     A reversed sign or swapped columns change correlations, even if means and deviations stay the same. The
@@ -198,11 +199,11 @@ def _correlation_scores(n: Array, ratio: Array, deviations: Array, block: Array,
     correlations -= usual
     off = np.linalg.norm(correlations, axis=2)
     width = block.shape[1]
-    heavy = np.maximum(np.sqrt(2.0 * n) * _MAD * np.median(np.abs(np.log(ratio))), 1.0)
+    heavy = np.maximum(np.sqrt(2.0 * n) * _MAD * np.median(spread), 1.0)
     by_chance = heavy * np.sqrt(width / n)
     much = np.maximum(_CHANGED_CORRELATIONS * np.linalg.norm(usual, axis=1), np.finfo(float).tiny)
     found = np.minimum(off / much, _relative_distances(off, by_chance) / _SURE_OF_CORRELATIONS)
-    extreme = (np.abs(np.log(ratio)) > np.log(1.25)).any(axis=1)
+    extreme = (spread > np.log(1.25)).any(axis=1)
     return np.asarray(np.where(extreme[:, None], 0.0, found))
 
 

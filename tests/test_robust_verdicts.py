@@ -365,6 +365,20 @@ def test_residuals_that_are_correlated_are_no_missing_component(k: int) -> None:
 
 
 @pytest.mark.slow
+def test_noise_that_is_correlated_along_the_columns_is_not_found_as_components() -> None:
+    """The attempt with more columns drops all that its spectrum sets apart, and does not take them back."""
+    rng = np.random.default_rng(1)
+    L, E = rng.standard_normal((120, 3)) @ rng.standard_normal((3, 60)), rng.standard_normal((120, 60))
+    for j in range(1, 60):
+        E[:, j] = 0.9 * E[:, j - 1] + np.sqrt(1.0 - 0.9**2) * E[:, j]
+    far = np.where(rng.random(L.shape) < 0.08, 20.0 * rng.choice([-1.0, 1.0], L.shape), 0.0)
+    result = run_certain(L + 0.06 * E + far, 3)
+    assert result.status.ok, result.status
+    assert result.rank_ == 3
+    assert rel(result, L) <= 0.02
+
+
+@pytest.mark.slow
 def test_columns_spoilt_by_outlying_entries_are_found_again() -> None:
     case = problems.case("half columns", 0.001, 0.0, 22, CLIENTS)
     assert case.right, case

@@ -188,8 +188,11 @@ def _can_reestimate_columns(attempt: Attempt, problem: Problem) -> bool:
 
 
 def _has_dropped_too_many(attempt: Attempt, problem: Problem) -> bool:
-    """Return whether the attempt has dropped columns that it should have kept."""
-    return attempt.whole is not None and attempt.known_verdict.misses_component
+    """Return whether the attempt has dropped columns that it should have kept.
+
+    A wide attempt has more columns than requested, and with all of them it fits correlated residuals.
+    """
+    return attempt.whole is not None and not attempt.wide and attempt.known_verdict.misses_component
 
 
 def _has_reestimated_some(attempt: Attempt, problem: Problem) -> bool:

@@ -51,6 +51,17 @@ def test_the_same_rows_take_three_messages_at_most(name: str, kind: str) -> None
         assert error <= max(1e-8, 1.5 * sine(start.components_, pooled(shards).components[:K]))
 
 
+@every("kind", DEVIATIONS)
+@every("name", [name for name in WARM if name != "local_power"])
+def test_under_masks_the_same_rows_take_three_sums_at_most(name: str, kind: str) -> None:
+    """Two sums are the opening, and the third measures the components if the opening has not done so."""
+    shards = tables(kind)
+    first = simulate(name, shards, n_components=K, mask=True)
+    again = simulate(name, shards, n_components=K, seed=7, init=first, mask=True)
+    assert again.status.ok
+    assert len(again.history.of("mask.sum")) <= 3
+
+
 @every("option", [{"scale": "std"}, {"center": False}, {"missing": "mean"}])
 def test_the_same_rows_are_recognized_under_options(option: dict[str, object]) -> None:
     shards = tables("with a gap")

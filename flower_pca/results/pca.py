@@ -81,9 +81,9 @@ class PCAResult:
     total_variance_ : float
         Total variance of all rows in the frame, with divisor n - 1.
     left_out_variance_ : float
-        The part of the total variance outside the components. A variance is off by at most its residual times the first
-        variance, and this part by at most all residuals together. For rows in single precision, that is about 5e-7 of
-        the first variance for each component.
+        The part of the total variance outside the components. In runs without noise, a variance is off by at most its
+        residual times the first variance, and this part by at most all residuals together. For rows in single
+        precision, that is about 5e-7 of the first variance for each component.
     n_samples_ : int
         Rows of all clients together.
     residuals_ : ndarray of shape (k,) or None

@@ -162,8 +162,8 @@ def _error_as_angle(result: PCAResult, algorithm: Algorithm[Any]) -> float | Non
     """
     angles = [] if result.sine_estimate_ is None else [result.sine_estimate_]
     if algorithm.ends_by_angle and result.algorithm.partition("(")[0] == algorithm.name:
-        rounds = result.history.of(algorithm.name)
-        angles += [rounds[-1].metrics["error"]] if len(rounds) and "error" in rounds[-1].metrics else []
+        # Under masks, the record of the sum has the error of the round.
+        angles += [record.metrics["error"] for record in result.history if "error" in record.metrics][-1:]
     return min(angles, default=None)
 
 

@@ -24,7 +24,7 @@ _CODES: Final = np.array([*np.rint(_REPEATED), -1.0, -9.0, 99.9, 999.9, -99.9, -
 
 def codes_for_missing(data: AllSites) -> Iterator[str]:
     """Yield hints about codes such as -999 that are far away from all other values of a column."""
-    for j in np.flatnonzero(np.isin(data.smallest, _CODES) | np.isin(data.largest, _CODES)).tolist():
+    for j in np.flatnonzero(may_be_codes(np.stack([data.smallest, data.largest])).any(axis=0)).tolist():
         for code in _codes_of(np.sort(data.values_of(j))):
             yield data.hint_of_code(j, code, "far from all other values")
 

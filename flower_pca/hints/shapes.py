@@ -369,7 +369,9 @@ def _may_hold_sums(data: AllSites) -> list[bool]:
     """
     found = [False] * len(data.sites)
     for stack in data.stacks:
-        rows = np.nan_to_num(stack.rows[:, :, data.most_varied_columns[:COLUMNS]])
+        rows = stack.rows[:, :, data.most_varied_columns[:COLUMNS]]
+        if stack.has_gaps:
+            rows = np.nan_to_num(rows)
         fits = np.all(_large_entries(rows) | ~varied_columns(rows)[:, None], axis=2)
         for i, some in zip(stack.places, fits.any(axis=1).tolist(), strict=True):
             found[i] = some

@@ -54,8 +54,8 @@ class Intervals:
 def intervals(result: PCAResult, level: float | str = 0.95) -> Intervals:
     """Return confidence intervals for the loadings and variances of a run with standard_errors=True.
 
-    In tests with 30 normal rows or more, 92 to 97 % of 95 % intervals contained the true value. With fewer rows, or
-    with heavy tails, intervals are too short, and `result.status` says so.
+    In tests with 30 normal rows or more, 92 to 97 % of 95 % intervals contained the true value. With fewer rows, those
+    of loadings may be a little too short. With heavy tails, intervals are too short. `result.status` says so.
 
     Parameters
     ----------

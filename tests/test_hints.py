@@ -12,6 +12,7 @@ from pages import flower_pca
 from sklearn.datasets import load_digits, load_iris
 
 from flower_pca import PCAResult, Table, clients, simulate
+from flower_pca.hints.large import _Extremes
 from flower_pca.names.identifiers import is_called_identifier
 from flower_pca.strategies import PCAStrategy
 
@@ -215,3 +216,14 @@ def test_the_command_prints_the_hint(tmp_path, capsys):
     np.savetxt(tmp_path / "x.csv", table, delimiter=",", header=head, comments="")
     _, said, _ = flower_pca(capsys, "run", tmp_path / "x.csv", "--scale", "std", "--out", tmp_path / "out")
     assert f"hint: {WHY['counted'].format('id')}, leave it out: name the other columns with --columns a,b.\n" in said
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("of", [np.fmin, np.fmax])
+def test_extremes_of_columns_are_those_of_all_blocks_together(of, order):
+    rows = np.random.default_rng(4).standard_normal((150, 3))
+    rows[::7, 0] = rows[:, 2] = np.nan
+    found = _Extremes(of, 3)
+    for start, end in ((0, 5), (5, 5), (5, 21), (21, 121), (121, 150)):
+        found.add(np.array(rows[start:end], order=order))
+    np.testing.assert_array_equal(found.by_column, of.reduce(rows, axis=0))

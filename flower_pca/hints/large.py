@@ -252,8 +252,7 @@ def columns_with_few_values(tables: LargeTables, lowest: Array, highest: Array) 
 
 def _pass_over(client: LocalData, site: Site, telling: Array, weights: Array, *, extremes: bool) -> Pass:
     """Pass once over the rows of a client."""
-    d = client.d
-    lowest, highest = np.full((2, d), np.nan)
+    lowest, highest = _Extremes(np.fmin, client.d), _Extremes(np.fmax, client.d)
     marks = np.empty(client.n)
     large: list[Array] = []
     empty: list[Array] = []
@@ -267,9 +266,8 @@ def _pass_over(client: LocalData, site: Site, telling: Array, weights: Array, *,
     for block in client.blocks():
         stop = start + len(block)
         if extremes and start < body:
-            inner = block[: body - start]
-            lowest = np.fmin(lowest, _fold(np.fmin, inner))
-            highest = np.fmax(highest, _fold(np.fmax, inner))
+            for found in (lowest, highest):
+                found.add(block[: body - start])
         filled = block
         if client.missing:
             blank = np.flatnonzero(np.isnan(block[:, 0]))
@@ -279,17 +277,33 @@ def _pass_over(client: LocalData, site: Site, telling: Array, weights: Array, *,
         if len(telling) > 1:
             large.append(start + _large_rows(block, telling, limits, positive))
         start = stop
-    return Pass(lowest, highest, marks, *(np.concatenate([np.array([], dtype=int), *some]) for some in (large, empty)))
+    ends = lowest.by_column, highest.by_column
+    return Pass(*ends, marks, *(np.concatenate([np.array([], dtype=int), *some]) for some in (large, empty)))
 
 
-def _fold(of: np.ufunc, block: Array) -> Array:
-    """Return of.reduce(block), faster for short rows that lie one after the other in memory."""
-    n, d = block.shape
-    whole = n // _FOLDED * _FOLDED
-    if not whole or not block.flags.c_contiguous:
-        return np.asarray(of.reduce(block, axis=0), dtype=np.float64)
-    most = of.reduce(block[:whole].reshape(-1, _FOLDED * d), axis=0).reshape(_FOLDED, d)
-    return np.asarray(of.reduce(np.concatenate([most, block[whole:]]), axis=0), dtype=np.float64)
+class _Extremes:
+    """The smallest or the largest value of each column, NaN for none. The ufunc `of` is np.fmin or np.fmax.
+
+    Several rows that lie one after the other in memory are compared as one row, because numpy is slow along short rows.
+    """
+
+    def __init__(self, of: np.ufunc, d: int) -> None:
+        self._of = of
+        self._folded, self._others = np.full((_FOLDED, d), np.nan), np.full(d, np.nan)
+
+    def add(self, block: Array) -> None:
+        """Add a block of rows."""
+        whole = len(block) // _FOLDED * _FOLDED if block.flags.c_contiguous else 0
+        if whole:
+            some = self._of.reduce(block[:whole].reshape(-1, self._folded.size), axis=0)
+            self._of(self._folded, some.reshape(self._folded.shape), out=self._folded)
+        if whole < len(block):
+            self._of(self._others, self._of.reduce(block[whole:], axis=0), out=self._others)
+
+    @property
+    def by_column(self) -> Array:
+        """The extremes of the blocks so far."""
+        return np.asarray(self._of(self._others, self._of.reduce(self._folded, axis=0)))
 
 
 def _large_rows(block: Array, columns: Array, limits: Array, positive: Array) -> Array:

@@ -85,7 +85,7 @@ def run_check(args: argparse.Namespace) -> int:
         hints += common.texts_of_warnings(said)
     found += hints
     wording = common.OptionWording(args.data, drops=True)
-    errors = [wording.in_options(error) for error in (*read.errors, *read.refused)]
+    errors = [*dict.fromkeys(wording.in_options(error) for error in (*read.errors, *read.refused))]
     found = [*dict.fromkeys(map(wording.in_options, found))]
     if args.json:
         common.print_json({"sites": len(sites), "left_out": read.left_out, "errors": errors, "hints": found})
@@ -241,7 +241,7 @@ def _rows_without_words(args: argparse.Namespace) -> tuple[list[Any], list[str]]
 
 def _read_files(args: argparse.Namespace) -> _ReadSites:
     from flower_pca.data import partition, sources
-    from flower_pca.data.reading import file_stem, names_matching, require_matches
+    from flower_pca.data.reading import file_stem, names_matching, no_rows_error, require_matches
     from flower_pca.names.table import with_variants_of_all_sites
 
     common.require_options_of_rows(args)
@@ -254,7 +254,10 @@ def _read_files(args: argparse.Namespace) -> _ReadSites:
     for file in files:
         try:
             words = tuple(dict.fromkeys([*args.words, *sources.words_among(str(file), args.covariates)]))
-            tables[file] = sources.table(str(file), columns=columns, words=words, gaps=common.gaps_by_column(args))
+            found = sources.table(str(file), columns=columns, words=words, gaps=common.gaps_by_column(args))
+            if not (len(found) or found.columns):
+                raise no_rows_error(file)
+            tables[file] = found
         except FlowerPCAError as error:
             read.leave_out(file_stem(file), error)
     require_matches(sources.DROPPED, [n for table in tables.values() for n in table.columns], args.drop)

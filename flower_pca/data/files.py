@@ -22,6 +22,7 @@ from flower_pca.data.reading import (
     in_memory_if_small,
     reading_file,
     require_memory,
+    require_numbers,
     require_size,
     tuple_of_names,
     with_id_column,
@@ -38,6 +39,7 @@ def npy(*, path: str, gaps: Any = None) -> Table:
     """Read an array saved by numpy.save as a memory map. `gaps` lists numbers that stand for a missing value."""
     with reading_file(path, "an array saved by numpy.save") as file:
         rows = np.lib.format.open_memmap(file, mode="r")
+    require_numbers(file, rows.dtype)
     return with_gaps_as_nan(Table.of_file(file, rows), gaps)
 
 
@@ -213,12 +215,25 @@ def arrow(
     with requiring("pyarrow", "to read this"):
         import pyarrow as pa
     with reading_file(path, "an Arrow file of record batches, or a feather file of version 2") as file:
-        file.stat()
+        _require_arrow_file(file)
 
         def opened() -> Any:
             return pa.ipc.open_file(pa.memory_map(str(file)))
 
         return _table_of_groups(file, opened(), opened, columns, beside, ids, gaps)
+
+
+def _require_arrow_file(file: Path) -> None:
+    """Raise a DataError if a file is of an older or another format of Arrow, in which rows cannot be found by batch."""
+    with file.open("rb") as begin:
+        mark = begin.read(4)
+    if mark == b"FEA1":
+        raise DataError(f"{file} is a feather file of version 1. Write it again with version=2.", place=str(file))
+    if mark == b"\xff\xff\xff\xff":
+        raise DataError(
+            f"{file} is a stream of Arrow, not a file of record batches. Write it with pyarrow.ipc.new_file.",
+            place=str(file),
+        )
 
 
 def _table_of_groups(
@@ -271,7 +286,8 @@ def _index_of_pandas(schema: Any) -> set[str]:
 def _labels_of(opened: Any, column: str) -> Array:
     """Return the labels in a column of all groups, as one array."""
     parts = [_decode_values(batch.column(column)) for batch in record_batches(opened, [column], 2**16)]
-    return np.array([value for part in parts for value in part])
+    # Lists and structs count as words. numpy would refuse lists of different lengths.
+    return np.array([str(value) if isinstance(value, list | dict) else value for part in parts for value in part])
 
 
 def _decode_values(column: Any) -> list[Any]:

@@ -142,6 +142,13 @@ def no_rows_error(file: object) -> DataError:
     return DataError(f"The data file {file} has no rows. Correct it, or remove it.", place=str(file))
 
 
+def require_numbers(file: object, dtype: Any) -> None:
+    """Raise a DataError if an array in a file holds texts, complex numbers or objects."""
+    if np.dtype(dtype).kind in "cOSU":
+        what = "complex numbers" if np.dtype(dtype).kind == "c" else f"entries of the type {dtype}"
+        raise DataError(f"{file} holds {what}, but a PCA needs real numbers. Save real numbers.", place=str(file))
+
+
 def tuple_of_names(what: str, value: object) -> tuple[str, ...]:
     """Return a list of names as a tuple. Raise a ConfigError if it is not a list of names."""
     if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):

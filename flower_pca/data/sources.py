@@ -527,8 +527,17 @@ def _require_no_unread(unread: Sequence[Path], folder: Path) -> None:
     if names := sorted(file.name for file in unread):
         raise DataError(
             f"{folder} has {_possible_sites(names, 'a file', 'files')}, but flower_pca cannot read this kind of file: "
-            f"{enumeration(names)}. Convert them to csv or parquet, or leave them out with {option('without', names)}."
+            f"{enumeration(names)}. {_advice_for_unread(unread)} leave {'it' if len(names) == 1 else 'them'} out with "
+            f"{option('without', names)}."
         )
+
+
+def _advice_for_unread(unread: Sequence[Path]) -> str:
+    """Return the beginning of the advice for files that cannot be read, up to the "or" before another way."""
+    special = {_OTHERS.get(file_ending(file), _OTHERS.get(file.suffix.lower(), "")) for file in unread}
+    if len(special) == 1 and len(unread) == 1 and (advice := special.pop()):
+        return f"{advice} Or"
+    return f"Convert {'it' if len(unread) == 1 else 'them'} to csv or parquet, or"
 
 
 def _possible_sites(names: Sequence[str], singular: str, plural: str) -> str:

@@ -85,6 +85,12 @@ def zarr(
         return _table_of_arrays(file, opened, key or "X", beside, ids, gaps)
 
 
+def _tables_in_groups(opened: Any, groups: Sequence[str]) -> list[str]:
+    """Return the names of the tables in the groups of a file, such as "visits/X"."""
+    names = (f"{group}/{name}" for group in groups if hasattr(opened[group], "keys") for name in opened[group])
+    return [name for name in names if len(getattr(opened.get(name), "shape", None) or ()) == 2]
+
+
 def _table_of_arrays(file: Path, opened: Any, key: str, beside: Sequence[str], ids: str | None, gaps: Any) -> Table:
     """Return the table of a file with several arrays. The array named `key` holds the rows."""
     # A link may lead nowhere.
@@ -93,7 +99,8 @@ def _table_of_arrays(file: Path, opened: Any, key: str, beside: Sequence[str], i
     if opened.get(key) is None and key == "X" and len(tables) == 1:
         key = tables[0]
     if opened.get(key) is None:
-        remedy = checks.did_you_mean(key, members, f"Write key={tables[0]!r}." if tables else "Name another file.")
+        inner = tables or _tables_in_groups(opened, members)
+        remedy = checks.did_you_mean(key, members, f"Write key={inner[0]!r}." if inner else "Name another file.")
         raise ConfigError(
             f"{file} has no array {key!r}. It has {enumeration(members) or 'none'}. {remedy}", setting="key"
         )

@@ -808,3 +808,67 @@ def test_without_its_package_the_error_names_the_extra(end, tmp_path, monkeypatc
     (tmp_path / f"x{end}").write_bytes(b"")
     with pytest.raises(ConfigError, match=rf'pip install "flower-pca\[{EXTRA[end]}\]"'):
         sources.table(str(tmp_path / f"x{end}"))
+
+
+def write_stream(path, rows):
+    pa = pytest.importorskip("pyarrow")
+    table = pa.Table.from_pandas(frame_of_rows(rows), preserve_index=False)
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as out:
+        out.write_table(table, max_chunksize=10)
+
+
+def write_lists(path, _):
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({name: [1.5, 2.5] for name in NAMES} | {"visits": [[1, 2], [3]]})
+    pytest.importorskip("pyarrow.parquet").write_table(table, path)
+
+
+def write_two_groups(path, rows):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(path, "w") as file:
+        file["first/X"], file["second/X"] = rows, rows[:9]
+
+
+def write_lacking_cells(path, rows):
+    ad = pytest.importorskip("anndata")
+    pytest.importorskip("h5py")
+    made = ad.AnnData(sp.csr_matrix(rows))
+    made.var_names = NAMES
+    made.write_h5ad(path)
+    import h5py
+
+    with h5py.File(path, "a") as file:
+        file["X/indices"][3] = 77
+
+
+# For each file name: how the file is written, and what `check` says of it beside a good file.
+UNFIT_IN_A_FOLDER = {
+    "stream.arrow": (write_stream, r"stream\.arrow is a stream of Arrow.*\. Write it with pyarrow\.ipc\.new_file\."),
+    "old.feather": (
+        lambda path, _: path.write_bytes(b"FEA1" + bytes(40)), r"old\.feather is a feather file of version 1\. Write it"
+    ),
+    "lists.parquet": (write_lists, r"lists\.parquet must hold numbers, but there is list<.*> in column visits"),
+    "groups.h5": (write_two_groups, r"groups\.h5 has no array 'X'\. It has first, second\. Write key='first/X'\."),
+    "cells.h5ad": (write_lacking_cells, r"cells\.h5ad has entries outside its 4 columns\. Write the file again\."),
+    "empty.csv": (lambda path, _: path.write_text(""), r"empty\.csv has no rows\. Correct it, or remove it\."),
+    "waves.npy": (lambda path, rows: np.save(path, rows + 1j), r"waves\.npy holds complex numbers"),
+    "texts.npy": (lambda path, rows: np.save(path, rows.astype(str)), r"texts\.npy holds entries of the type <U"),
+    "counts.pgen": (
+        lambda path, _: path.write_bytes(b"\x6c\x1b\x10"),
+        r"kind of file: counts\.pgen\. Write it as \.bed first: plink2 --make-bed\. Or leave it out with --without",
+    ),
+    "table.csv.bz2": (
+        lambda path, _: path.write_bytes(b"BZh"), r"table\.csv\.bz2\. Unpack it first\. Or leave it out with --without"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNFIT_IN_A_FOLDER)
+def test_check_says_once_what_is_wrong_with_a_file_and_what_to_do(name, tmp_path, capsys):
+    write, words = UNFIT_IN_A_FOLDER[name]
+    write(tmp_path / name, rows_of_site(0))
+    write_csv(tmp_path / "bonn.csv", rows_of_site(1))
+    assert cli.main(["check", str(tmp_path)]) == 2
+    printed = "".join(capsys.readouterr())
+    assert len(re.findall(words, printed)) == 1, printed
+    assert len([line for line in printed.splitlines() if line.startswith(("error: ", "flower-pca: "))]) == 1

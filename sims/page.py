@@ -58,9 +58,14 @@ or a communication round.
 is shown in one of three ways:
 
 - *3..7* is the smallest and the largest number of all seeds. If all seeds agree, there is a single number.
-- *3 (0.2)* is the mean over the seeds, with the standard deviation in brackets.
+- *3 (0.2)* is the mean over the seeds, with the standard deviation in brackets. If the deviation is as large as the
+  mean, the numbers of the seeds lie over powers of ten, and the mean is mostly that of the largest.
 - In a table with a column *swing*, the number of a single seed is at most this factor larger or smaller than the number
   in its row. A *-* means that seeds differ in the last digit at most. *One seed* means that the spread is not known.
+
+Spans and swings are those of the seeds that ran. A further seed lies outside of the numbers of five seeds in one of
+three cases, and outside of those of ten in one of six. What the same number of further seeds gives is compared
+[by rules that allow for that](#drawn-by-lot-and-run-again).
 
 **The column "as the paper's"** lists what our run has in common with the paper: data, size, algorithm, repetitions.
 *All that can be had* means that only the data differ, because the paper's data are not published or not available.

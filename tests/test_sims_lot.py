@@ -14,6 +14,7 @@ from sims import __main__ as command
 from sims import catalogue, lot
 from sims.catalogue import ITEMS
 from sims.common import record, report, spread
+from sims.local_power.sets import mean_std
 
 
 @every(
@@ -49,6 +50,13 @@ def test_the_swing_of_a_row_is_that_of_its_numbers_alone():
     assert spread.swings(skewed, singles) == ["25"]
     assert spread.swings(skewed, [[skewed[0], ["a", "-"]]]) == ["any"]
     assert spread.swings([HEADER[:2], ["a", "12"]], [[HEADER[:2], ["a", "-"]]]) == ["any"]
+
+
+def test_the_swing_of_means_is_told_by_their_draws():
+    header = ["data", "p", "mean", "other"]
+    table = [header, ["a", "p=1", "5.0e-10 (1.3e-09)", "1.0 (0.1)"], ["paper", "p=1", "3.0e-10", "-"]]
+    draws = [{"mean": [2.0e-11, 4.2e-9], "other": [0.9, 1.1]}, {}]
+    assert spread.swings_of_draws(table, draws) == ["25", "-"]
 
 
 def off(printed, again, swing, seeds=10):
@@ -247,3 +255,65 @@ def test_a_program_whose_work_another_one_did_is_drawn_only_if_it_is_quick_by_it
     assert lot.eligible() == ["local_power/fig8", *drawing]
     assert lot.alone(record.read("local_power/fig5")) == 6
     assert lot.alone(replace(left, minutes=9.0)) == 9.0
+
+
+def called_different(first, second):
+    return np.mean([not spread.alike_in_logs(a, b) for a, b in zip(np.exp(first), np.exp(second), strict=True)])
+
+
+@every("seeds", [5, 10])
+@every("deviation", [0.03, 0.3, 1.0, 2.0])
+def test_two_runs_are_called_different_as_seldom_as_is_stated(seeds, deviation):
+    """Numbers over powers of ten: of runs that are alike 2 in 1000 pairs, and nearly all that are far apart."""
+    rng, shape = np.random.default_rng(seeds), (1000, seeds)
+    first, second = (rng.normal(-8.0, deviation, shape) for _ in range(2))
+    stated = 2.0 * (1.0 - spread.LEVEL)
+    assert called_different(first, second) <= stated + 3.0 * np.sqrt(stated / shape[0])
+    assert called_different(first, second + 8.0 * deviation) >= 0.99
+    assert called_different(first, 100.0 * second) >= 0.99
+
+
+@every("seeds", [5, 10])
+def test_one_rare_seed_seldom_makes_a_run_a_different_one(seeds):
+    """Every twentieth seed is seven times larger: an F-test of deviations would call many pairs different."""
+    rng, shape = np.random.default_rng(1), (500, seeds)
+    first, second = (rng.normal(-8.0, 0.3, shape) + 2.0 * (rng.random(shape) < 0.05) for _ in range(2))
+    assert called_different(first, second) <= 0.02
+
+
+@every(("seeds", "stated"), [(5, 0.9), (10, 0.98)])
+def test_a_span_holds_as_often_as_the_page_says(seeds, stated):
+    rng = np.random.default_rng(seeds)
+    ends = [(min(x), max(x)) for x in np.exp(rng.normal(-8.0, 0.5, (4000, seeds)))]
+    assert np.mean([spread._widened(a, b) for a, b in zip(ends[::2], ends[1::2], strict=True)]) == pytest.approx(
+        stated, abs=0.015
+    )
+
+
+def test_means_whose_draws_are_kept_are_held_against_each_other_by_logarithms():
+    """One seed of five has made the second run's mean; their deviations are ten times apart, and their logs are not."""
+    table, again = ([["of", "m"], ["a", cell]] for cell in ("8.0e-03 (3.6e-03)", "4.1e-02 (7.1e-02)"))
+    draws = [{"m": [4e-3, 6e-3, 8e-3, 9e-3, 1.3e-2]}], [{"m": [3e-3, 8e-3, 1.1e-2, 1.6e-2, 0.168]}]
+    assert len(spread.compared(table, again, 5, ["-"]).off) == 1
+    assert spread.compared(table, again, 5, ["-"], draws) == spread.Checked(1, 0, [])
+    far = [{"m": [4e-2, 5e-2, 4e-2, 3e-2, 4e-2]}]
+    assert len(spread.compared(table, again, 5, ["any"], (draws[0], far)).off) == 1
+    below_zero = [{"m": [-4e-3, 6e-3, 8e-3, 9e-3, 1.3e-2]}]
+    assert len(spread.compared(table, again, 5, ["-"], (below_zero, draws[1])).off) == 1
+    rounding = [{"m": [1e-14] * 5}], [{"m": [1e-16, 1e-15, 2e-13, 1e-14, 3e-15]}]
+    assert not spread.compared(table, again, 5, ["-"], rounding).off
+
+
+def test_a_record_keeps_the_numbers_behind_its_means(tmp_path, monkeypatch):
+    monkeypatch.setattr(record, "RESULTS", tmp_path)
+
+    def experiment(opts):
+        drawn = np.array([10.0 ** -(seed + 1.23456) for seed in opts.each()])
+        return report.Found("A table", [["of", "mean", "p"], ["all", mean_std(drawn), "1"], ["none", "-", "2"]])
+
+    made = record.made("room/a", experiment, options())
+    assert made.draws == [{"mean": [5.83e-2, 5.83e-3, 5.83e-4, 5.83e-5, 5.83e-6]}, {}]
+    record.write(made)
+    assert record.read("room/a") == made
+    single = record.made("room/a", experiment, replace(options(), seeds=1))
+    assert (single.draws, single.rows[1]) == (None, ["all", "5.8e-02", "1"])

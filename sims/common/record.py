@@ -47,6 +47,9 @@ class Record:
         The table, its header first.
     drawing : dict or None
         The title of the curves, their axes, and by panel and label every so many points of each.
+    draws : list of dict or None
+        For each row, by column, the numbers of the seeds behind a mean that is printed with its deviation; None in a
+        record of before they were kept, or without such means.
     swings : list of str or None
         For each row, the factor within which the numbers of single seeds lie; "-" if none of them does, or if each
         number states its own spread; empty if rows are of single seeds; None if it has not been measured.
@@ -64,6 +67,7 @@ class Record:
     note: str
     drawing: dict[str, Any] | None
     swings: list[str] | None = None
+    draws: list[dict[str, list[float]]] | None = None
 
     @property
     def table(self) -> list[dict[str, str]]:
@@ -105,6 +109,7 @@ def made(item: str, experiment: Any, opts: report.Options) -> Record:
         "along": found.drawing.along,
         "panels": {p: {label: _thin(c) for label, c in lines.items()} for p, lines in found.drawing.panels.items()},
     }
+    rows, draws = _printed(found.rows), _draws(found.rows)
     return Record(
         item=item,
         size="paper" if opts.paper else "small",
@@ -114,10 +119,11 @@ def made(item: str, experiment: Any, opts: report.Options) -> Record:
         minutes=round(seconds / 60.0, 1),
         versions=versions(),
         title=found.title,
-        rows=_printed(found.rows),
+        rows=rows,
         note=found.note,
         drawing=drawing,
-        swings=[report.NONE] * (len(found.rows) - 1) if found.stated else None,
+        swings=spread.swings_of_draws(rows, draws) if found.stated else None,
+        draws=draws if any(draws) else None,
     )
 
 
@@ -155,9 +161,22 @@ def _printed(rows: Sequence[Sequence[object]]) -> list[list[str]]:
     return [[str(cell) for cell in row] for row in rows]
 
 
+def _draws(rows: Sequence[Sequence[object]]) -> list[dict[str, list[float]]]:
+    """The numbers behind each row's means, in three digits."""
+    header = list(map(str, rows[0]))
+    return [
+        {
+            name: [float(f"{x:.3g}") for x in cell.draws]
+            for name, cell in zip(header, row, strict=True)
+            if isinstance(cell, report.Mean)
+        }
+        for row in rows[1:]
+    ]
+
+
 def _json(name: str, value: Any) -> str:
     """One row a line, so that a change can be read."""
-    if name != "rows":
+    if name not in ("rows", "draws") or not value:
         return json.dumps(value)
     return "[\n" + ",\n".join(f"    {json.dumps(row)}" for row in value) + "\n  ]"
 

@@ -102,6 +102,18 @@ class Options:
         return next(self.each(1))
 
 
+class Mean(str):
+    """A mean with its deviation as printed, and the numbers of the seeds that they are of."""
+
+    draws: tuple[float, ...]
+
+    def __new__(cls, text: str, draws: Iterable[float]) -> Mean:
+        """Take the printed text and the numbers."""
+        found = super().__new__(cls, text)
+        found.draws = tuple(map(float, draws))
+        return found
+
+
 @dataclass(frozen=True)
 class Drawing:
     """Curves of errors, panels of them side by side."""
@@ -117,7 +129,7 @@ class Found:
     """What an experiment has found: a table, its rows with the header first, and curves if it has any.
 
     `stated` says that each number is given with its spread: as the least..the most of the seeds, which is one number if
-    they agree, or as a mean with its deviation.
+    they agree, or as a mean with its deviation, a `Mean` if the deviation can be of the mean's size.
     """
 
     title: str

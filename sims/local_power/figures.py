@@ -48,7 +48,8 @@ def _varied(title: str, align: str, *, decay: bool = False, only: str | None = N
                     rows.append([case.name, f"p={p}", label, *cells])
                 panels[case.name] |= {f"p={p}": runs[0].measured[:end]}
         note = f"The mean (and deviation) of {opts.seeds} seeds; the curves are of the first, one in the paper."
-        return report.Found(title, rows, note, report.Drawing(title, panels, error="sine", along="messages"))
+        drawing = report.Drawing(title, panels, error="sine", along="messages")
+        return report.Found(title, rows, note, drawing, stated=opts.seeds > 1)
 
     return figure
 
@@ -70,7 +71,8 @@ def _clients(title: str, align: str, only: str | None = None) -> Callable[..., r
                     rows.append([case.name, m, label, eta, mean_std(np.array([c[end - 1] for c in curves]))])
                 panels[case.name][f"m={m}"] = runs[0].measured[:end]
         note = f"p=4. The mean (and deviation) of {opts.seeds} seeds; the curves are of the first, one in the paper."
-        return report.Found(title, rows, note, report.Drawing(title, panels, error="sine", along="messages"))
+        drawing = report.Drawing(title, panels, error="sine", along="messages")
+        return report.Found(title, rows, note, drawing, stated=opts.seeds > 1)
 
     return figure
 
@@ -89,7 +91,7 @@ def _dependence(title: str, only: str | None = None) -> Callable[..., report.Fou
                 panels[case.name][f"m={m}"] = np.array([errors.mean() for errors in measured])
         note = f"OPT. Errors at the end: mean (and deviation) of {opts.seeds} seeds."
         drawing = report.Drawing(title, panels, error="final sine", along="p = 1, 2, 4, 8, 16")
-        return report.Found(title, rows, note, drawing)
+        return report.Found(title, rows, note, drawing, stated=opts.seeds > 1)
 
     return figure
 
@@ -110,7 +112,8 @@ def fig2b(opts: report.Options) -> report.Found:
             panels[case.name][f"{p}, {label}"] = curves[0]
     title = "Fig. 2b: stability"
     note = f"The mean (and deviation) of {opts.seeds} seeds."
-    return report.Found(title, rows, note, report.Drawing(title, panels, error="sine", along="messages"))
+    drawing = report.Drawing(title, panels, error="sine", along="messages")
+    return report.Found(title, rows, note, drawing, stated=opts.seeds > 1)
 
 
 def packaged2b(opts: report.Options) -> report.Found:

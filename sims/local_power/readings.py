@@ -34,7 +34,7 @@ def readings(opts: report.Options) -> report.Found:
         f"p=4, the mean (and deviation) of {opts.seeds} seeds. Each row exchanges one reading; {report.NONE}: it says "
         "nothing of that method."
     )
-    return report.Found("Readings of LocalPower, exchanged one at a time", rows, note)
+    return report.Found("Readings of LocalPower, exchanged one at a time", rows, note, stated=opts.seeds > 1)
 
 
 def _exchanged(case: Case, seed: int) -> dict[str, list[float]]:

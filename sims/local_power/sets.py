@@ -153,6 +153,6 @@ def _synthetic() -> Array:
 
 def mean_std(values: Array, spell: Callable[[float], str] = report.number) -> str:
     """The mean and, in brackets, the deviation, as the paper's tables have them."""
-    return (
-        f"{spell(float(values.mean()))} ({spell(float(values.std(ddof=1)))})" if len(values) > 1 else spell(values[0])
-    )
+    if len(values) == 1:
+        return spell(values[0])
+    return report.Mean(f"{spell(float(values.mean()))} ({spell(float(values.std(ddof=1)))})", values)

@@ -110,7 +110,9 @@ def packaged6(opts: report.Options) -> report.Found:
         cells = (mean_std(bench.finals(TABLE6_SPECS[m], opts.each())) for m in TABLE6_METHODS)
         rows.append([bench.name, "ours", *cells])
     note = f"The mean (and deviation) of {opts.seeds} seeds; final: after {FINAL} messages, or at the end."
-    return report.Found("Table 6 by this package: final errors of all five columns, p=4", rows, note)
+    return report.Found(
+        "Table 6 by this package: final errors of all five columns, p=4", rows, note, stated=opts.seeds > 1
+    )
 
 
 def packaged7(opts: report.Options) -> report.Found:
@@ -123,7 +125,9 @@ def packaged7(opts: report.Options) -> report.Found:
             cells = (mean_std(bench.finals(specs[m], opts.each(), messages=END)) for m in TABLE7_METHODS)
             rows.append([bench.name, label, *cells])
     note = f"The mean (and deviation) of {opts.seeds} seeds after {END} messages, where most have come to rest."
-    return report.Found("Table 7 by this package: final errors with decay, p=4 halved every message", rows, note)
+    return report.Found(
+        "Table 7 by this package: final errors with decay, p=4 halved every message", rows, note, stated=opts.seeds > 1
+    )
 
 
 def rounds(opts: report.Options) -> report.Found:
@@ -145,7 +149,8 @@ def _table5(opts: report.Options, title: str, shown: tuple[str, ...], counts: tu
             rows.append([case.name, "paper", *TABLE5[case.name][: len(counts)]])
         found = [[case.eta(seed, m) for seed in opts.each()] for m in counts]
         rows.append([case.name, "ours", *(mean_std(np.array(eta), "{:.4f}".format) for eta in found)])
-    return report.Found(title, rows, f"The mean (and deviation) of {opts.seeds} shuffles, one in the paper.")
+    note = f"The mean (and deviation) of {opts.seeds} shuffles, one in the paper."
+    return report.Found(title, rows, note, stated=opts.seeds > 1)
 
 
 def _finals(
@@ -168,7 +173,7 @@ def _finals(
         f"The mean (and deviation) of {opts.seeds} seeds, by the authors' program. Ours: errors as the program measures"
         " them. All five columns: of the same runs, the sine of the largest angle, as the paper defines the error."
     )
-    return report.Found(title, rows, note)
+    return report.Found(title, rows, note, stated=opts.seeds > 1)
 
 
 def _shown(opts: report.Options, names: tuple[str, ...]) -> list[Case]:

@@ -60,7 +60,7 @@ def drift(opts: report.Options) -> report.Found:
                 cells = (mean_std(np.array([apart[p - 1][column] for apart in runs])) for p in steps)
                 rows.append([bench.name, label, name, *cells])
     note = f"The mean (and deviation) of {opts.seeds} seeds. Orthonormal blocks: 2 at most."
-    return report.Found("Theorem 2: rho after p local steps", rows, note)
+    return report.Found("Theorem 2: rho after p local steps", rows, note, stated=opts.seeds > 1)
 
 
 def drifts(problem: Problem, Z: Array, steps: int) -> list[tuple[float, float]]:
@@ -120,7 +120,7 @@ def power(opts: report.Options) -> report.Found:
         spans = [report.span(column) for column in zip(*counts, strict=True)]
         rows.append([case.name, f"{factor:.1f}", *spans, *(mean_std(c, "{:.2f}".format) for c in np.array(shares).T)])
     note = f"(3) with 1 for its constant. {opts.seeds} seeds: the least..the most, and the mean (and deviation)."
-    return report.Found("Lemma 1: messages of the power method, p=1", rows, note)
+    return report.Found("Lemma 1: messages of the power method, p=1", rows, note, stated=opts.seeds > 1)
 
 
 def _enough(factor: float, d: int) -> int:

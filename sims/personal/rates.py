@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -9,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from sims.common import report
-from sims.personal import methods, problems
+from sims.personal import methods, problems, together
 from sims.personal.problems import Array, Setting, Split
 from sims.personal.runs import fit, trace
 
@@ -65,7 +66,7 @@ def statistical(setting: Setting, n: int, seed: int, weights: str = "equal") -> 
         )
         return {"equal": sum(problems.error(split, *equal)), "samples": sum(problems.error(split, *samples))}
     found = {
-        name: fit(f"{algorithm}, local_components={r2})", split.shards, r1, seed=seed + 500)
+        name: _fit(f"{algorithm}, local_components={r2})", split.shards, r1, seed=seed + 500)
         for name, algorithm in RUNS.items()
     }
     found["distPCA k=r1"] = methods.dist_pca(S, r1, r2, r1)
@@ -146,7 +147,12 @@ def fig6(opts: report.Options) -> report.Found:
 def _fitted(algorithm: str, setting: Setting, seed: int) -> tuple[float, float]:
     """The squared error of the shared space and the mean one of own spaces, with 10,000 rows in half of the clients."""
     split = setting.summaries(problems.halves(setting.clients, 10_000), seed)
-    return problems.error(split, *fit(algorithm, split.shards, setting.r1, seed=seed + 500))
+    return problems.error(split, *_fit(algorithm, split.shards, setting.r1, seed=seed + 500))
+
+
+def _fit(algorithm: str, shards: Sequence[Array], r1: int, *, seed: int) -> tuple[Array, list[Array]]:
+    """A run, of PerPCA with all clients' rounds at once: it takes hundreds of them."""
+    return (together.fit if algorithm.startswith("per_pca") else fit)(algorithm, shards, r1, seed=seed)
 
 
 def deviations(opts: report.Options) -> report.Found:

@@ -152,8 +152,6 @@ class Attempt:
         The share of all rows at the clients that answered in the latest round.
     early : bool
         Whether it is too early for the run to end.
-    course : tuple of tuple
-        lam and s_h of the latest rounds.
     noise : float
         The standard deviation s of dense noise, or 0 if there is no noise.
     visible, hidden : float
@@ -197,7 +195,6 @@ class Attempt:
     stop: float = np.inf
     share: float = 1.0
     early: bool = False
-    course: tuple[tuple[float, float], ...] = ()
     noise: float = 0.0
     visible: float = np.inf
     hidden: float = np.inf

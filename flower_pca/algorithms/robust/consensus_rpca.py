@@ -316,8 +316,8 @@ class ConsensusRPCA(Robust[ConsensusState]):
       the server computes U <- (sum B_i)(sum G_i + rho I)^-1 and lambda <- max(gamma lambda, floor).
 
     rho = ridge lambda sqrt(max(n, d)), or a tenth of this value if there is noise. Usually, two percent
-    of the entries are hidden. If the low-rank part no longer approaches the hidden entries while lambda
-    falls, the residuals are dense noise with standard deviation s. From then on lambda = 2 s, and entries
+    of the entries are hidden. If lambda falls below a third of the residuals at hidden entries, these
+    residuals are dense noise with standard deviation s. From then on lambda = 2 s, and entries
     beyond 6 s have no influence. The rank is the number of singular values of VU' above the noise, at
     most n_components + oversample. When the basis has settled, clients prove the result: see `proof`. If
     the proof fails, another attempt follows: see `attempts`.

@@ -6,7 +6,7 @@ holds, `next_attempt` runs the action of the row, and the attempt enters the nex
 
 Let s_v and s_h be the sizes of ordinary residuals X - VU' at visible and at hidden entries. Visible
 residuals are smaller than the noise, because the entries were fitted. Hidden residuals are larger by the
-same factor. So the noise s is the geometric mean of s_v and s_h. If s_h stays constant while lam falls,
+same factor. So the noise s is the geometric mean of s_v and s_h. If lam falls below a third of s_h,
 there is noise, and lam = 2 s from then on.
 """
 
@@ -28,10 +28,6 @@ from flower_pca.base.linalg import Array
 # With noise, the threshold is _NOISY_THRESHOLD times the noise, and an entry further than _NOISY_CUT thresholds from
 # the low-rank part has no influence.
 _NOISY_CUT, _NOISY_THRESHOLD = 3.0, 2.0
-# There is noise if s_h still exceeds _CONSTANT_SHARE times its value _ROUNDS_BACK rounds ago, although lam has
-# fallen.
-_ROUNDS_BACK: Final = 10
-_CONSTANT_SHARE: Final = 0.8
 # The noise is estimated every _ESTIMATE_ROUNDS rounds. After _FIRST_ROUNDS rounds, a new estimate is used only if it is
 # below _FALL_SHARE times the last estimate. The phase NOISY takes at least _LEAST_ROUNDS rounds.
 _ESTIMATE_ROUNDS, _FIRST_ROUNDS, _FALL_SHARE, _LEAST_ROUNDS = 5, 15, 0.9, 16
@@ -119,15 +115,8 @@ def _with_structure(attempt: Attempt, image: Array, squares: float, *, seen: flo
 
 
 def _shows_noise(attempt: Attempt, problem: Problem) -> bool:
-    """Return whether s_h, the size of residuals at hidden entries, stays nearly constant while lam falls."""
-    if problem.noise is not None:
-        return False
-    # Compare s_h with its value at the threshold of _ROUNDS_BACK rounds ago. The last factor allows for rounding
-    # errors, because lam is a product over the rounds.
-    high = attempt.lam / attempt.gamma**_ROUNDS_BACK * (1.0 - 1e-9)
-    course = (*attempt.course, (attempt.lam, attempt.hidden))
-    before = next((s for lam, s in reversed(course) if lam >= high), np.inf)
-    return attempt.hidden > max(_NOISY_CUT * attempt.lam, _CONSTANT_SHARE * before)
+    """Return whether lam has fallen far below s_h, the size of residuals at hidden entries."""
+    return problem.noise is None and attempt.hidden > _NOISY_CUT * attempt.lam
 
 
 def _is_lost(attempt: Attempt, problem: Problem) -> bool:
@@ -211,7 +200,7 @@ def _unchanged(attempt: Attempt, problem: Problem) -> Attempt:
 def _lower_threshold(attempt: Attempt, problem: Problem) -> Attempt:
     """Return the attempt with a lower threshold."""
     lam = max(_lowest_threshold(problem), attempt.lam * attempt.gamma**attempt.share)
-    return replace(attempt, lam=lam, course=(*attempt.course, (attempt.lam, attempt.hidden)), rounds=0)
+    return replace(attempt, lam=lam, rounds=0)
 
 
 def _estimate_noise(attempt: Attempt, problem: Problem) -> Attempt:

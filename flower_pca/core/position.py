@@ -211,7 +211,7 @@ class Position:
         """Return the model with the result of the current stage. The stage is done, or it is the algorithm."""
         model = self.stage.finish(self.state, self.model)
         if self.role is Role.ALGORITHM and not is_complete:
-            return replace(model, product=None)
+            return replace(model, product=None, opening_errors=None)
         return model
 
     def _with_unsent_basis(self, model: Model) -> Model:
@@ -222,7 +222,7 @@ class Position:
         if not model.summed or self.role is not Role.ALGORITHM:
             return model
         block = self.algorithm.unsent(self.state)
-        return model if block is None else replace(model, basis=block, product=None)
+        return model if block is None else replace(model, basis=block, product=None, opening_errors=None)
 
     def estimate(self, *, is_complete: bool) -> Array | None:
         """Return the current estimate of the components, as k columns, or None before the first basis.
@@ -477,7 +477,7 @@ class Position:
             if model.frame.scale is not None:
                 block = block / model.frame.scale[:, None]
         # The claims of clients belong to the old frame, so the opening collects new claims.
-        model = replace(model, basis=block, product=None, claims={}, counted=None, declined="")
+        model = replace(model, basis=block, product=None, opening_errors=None, claims={}, counted=None, declined="")
         model = replace(model, restarts=model.restarts + 1)
         state = self.stages[0].start(model)
         return replace(self, model=model, state=state, index=0, halfway=False, last=last, disturbed=False)

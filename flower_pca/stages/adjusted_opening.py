@@ -264,7 +264,7 @@ def adjusted_model(state: AdjustedState, features: Opening, model: Model) -> Mod
     found = features.finish(replace(state.features, total=total), model)
     if features.bits < 64 and found.product is not None:
         # The products were rounded before the part of the covariates was removed, which may be the larger part.
-        found = replace(found, basis=linalg.orth(found.product), product=None)
+        found = replace(found, basis=linalg.orth(found.product), product=None, opening_errors=None)
     covariates = replace(model.covariates, mean=means, slopes=slopes)
     frame = replace(found.frame, covariates=covariates)
     lengths = np.sqrt(np.sum((slopes / frame.column_divisors) ** 2, axis=1))

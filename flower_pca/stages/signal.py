@@ -272,7 +272,8 @@ class Signal(Stage[SignalState]):
         messages = labels.count(state.messages, "message")
         decisions = {**model.decisions, "components": f"{said} ({messages})"}
         residuals = linalg.column_norms(Y - V * values)
-        return replace(model, n_components=k, basis=V, product=Y, residuals=residuals, left=left, decisions=decisions)
+        model = replace(model, basis=V, product=Y, opening_errors=None)
+        return replace(model, n_components=k, residuals=residuals, left=left, decisions=decisions)
 
 
 def _sign_indices(names: Sequence[str] | None, d: int) -> tuple[Array, int]:

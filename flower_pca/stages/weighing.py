@@ -210,7 +210,7 @@ class MedianOpening(WeightedOpening):
             return np.asarray(part.sums_in_frame(_frame_of_columns(found.frame, columns))[1] / n)
 
         squares = _medians(replies, self._weights(replies), mean_squares)
-        return replace(found, product=None, trace=float(found.n * squares.sum()))
+        return replace(found, product=None, opening_errors=None, trace=float(found.n * squares.sum()))
 
     def _weights(self, replies: Sequence[Arrays]) -> Array:
         if self.share is None:

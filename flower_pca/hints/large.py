@@ -223,7 +223,7 @@ def columns_with_odd_extremes(tables: LargeTables, lowest: Array, highest: Array
     (first, second), (last, last_but_one) = sample.two_smallest, sample.two_largest
     # If single values are wrong, the other values of the sample are between these two.
     after, before = np.where(first > low, first, second), np.where(last < high, last, last_but_one)
-    codes = missing.may_be_codes(np.stack([low, high])).any(axis=0)
+    codes = np.any(missing.may_be_codes(np.stack([low, high])), axis=0)
     # A column of two values is no measurement.
     zeros = (low == 0.0) & (sample.distinct_counts > 2).any(axis=0)
     sure = np.maximum(np.abs(low), np.abs(high)) >= shapes.FILLS

@@ -311,9 +311,9 @@ def _large_rows(block: Array, columns: Array, limits: Array, positive: Array) ->
 
     In columns without negative values, a sum of at least three rows exceeds the sum of the three rows before it.
     """
-    # A few columns rule out most rows.
-    rows: Array = np.flatnonzero((np.abs(block[:, columns[:_FEW]]) > limits[:_FEW]).all(axis=1))
-    rows = rows[(np.abs(block[np.ix_(rows, columns)]) > limits).all(axis=1)]
+    rows: Array = np.flatnonzero(np.abs(block[:, columns[0]]) > limits[0])
+    for j, limit in zip(columns[1:].tolist(), limits[1:].tolist(), strict=True):
+        rows = rows[np.abs(block[rows, j]) > limit]
     some = columns[positive]
     if not len(rows) or not len(some):
         return rows

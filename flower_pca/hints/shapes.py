@@ -411,7 +411,8 @@ def sums_among(rows: Array, candidates: Array, values: Array | None = None) -> l
         return []
     n, candidates = len(rows), candidates[:2000]
     own = rows[candidates] if values is None else values
-    close = 1e-9 * (np.abs(rows).sum(axis=0) + 1.0)
+    # BLAS takes a tenth of the time that numpy's sum takes for so few columns.
+    close = 1e-9 * (np.ones(n) @ np.abs(rows) + 1.0)
     before = np.concatenate([np.zeros((1, rows.shape[1])), np.cumsum(rows, axis=0)])
     total = before[-1]
     # Row i may be the sum of rows a to i - 1 if the sum of the rows before a is near `start` of i in the first column.

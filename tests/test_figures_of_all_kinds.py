@@ -561,3 +561,17 @@ def test_variances_are_off_by_no_more_than_residuals_say(name: str, kind: str) -
         allowed = (result.residuals_ + 1e-14) * np.linalg.norm(C, 2)
         assert (np.abs(result.explained_variance_ - along) <= allowed).all()
         assert abs(result.left_out_variance_ - (np.trace(C) - along.sum())) <= allowed.sum()
+
+
+@every("mask", [False, True])
+def test_the_residual_counts_the_rounding_of_the_last_messages_of_krylov(mask: bool) -> None:
+    """As the components converge, messages have fewer bits than the tolerance would need otherwise."""
+    for seed in (38, 44, 143, 156, 165, 231):
+        rng = np.random.default_rng([seed, 8156])
+        d = int(rng.integers(28, 45))
+        X = rng.standard_normal((80, d)) * [0.9 ** np.arange(d), np.arange(1, d + 1) ** -0.5, np.ones(d)][seed % 3]
+        for k in (2, 4):
+            result = simulate("krylov", cut_unevenly(X), n_components=k, wire="auto", tol=1e-8, seed=seed, mask=mask)
+            assert result.residuals_ is not None
+            assert (true_residuals(result, X) <= 1.05 * result.residuals_ + 2e-15).all(), (seed, k)
+            assert (result.residuals_ <= 1e-8).all(), (seed, k)

@@ -27,6 +27,7 @@ from flower_pca.core.kinds import BLOCK, ArrayRule, Kind, Part
 from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
+from flower_pca.settings.bits import ROUNDING, fewest_bits_within
 
 AUTO: Final = "auto"
 # With oversample="auto", the opening sends this many additional columns, because d is not known yet.
@@ -134,6 +135,8 @@ class KrylovState:
     reach : float
         An estimate of how far a relative error of the latest product moves a component, relative to the first
         eigenvalue.
+    coarse : float
+        The same for the rounding errors of all messages with fewer bits than `tol` would need without `reach`.
     """
 
     Q: Basis
@@ -153,6 +156,7 @@ class KrylovState:
     random: Array = field(default_factory=lambda: np.empty((0, 0)))
     sampling: float = 0.0
     reach: float = np.inf
+    coarse: float = 0.0
 
     @property
     def size(self) -> int:
@@ -417,7 +421,11 @@ class Krylov(Iterative[KrylovState]):
         return {"S": data.matmat(arrays["B"])}, memory
 
     def server(self, state: KrylovState, total: Arrays, answered: frozenset[int]) -> KrylovState:
-        return self._state_after_product(state, total["S"], rounds=1)
+        bits = fewest_bits_within(self.rounding_allowed(state))
+        after = self._state_after_product(state, total["S"], rounds=1)
+        if bits >= state.progress.bits:
+            return after
+        return replace(after, coarse=float(np.hypot(state.coarse, ROUNDING[bits] * after.reach)))
 
     def rounding_allowed(self, state: KrylovState) -> float:
         # No rounding error is allowed while random columns must reveal hidden directions. The eigenvalues of these
@@ -443,10 +451,12 @@ class Krylov(Iterative[KrylovState]):
         if state.size == 0:
             return model
         # For a small matrix, `eigh_leading` returns all eigenvectors.
-        _, W = linalg.eigh_leading(state.T, state.k + self.oversample)
+        values, W = linalg.eigh_leading(state.T, state.k + self.oversample)
         W = W[:, : state.k + self.oversample]
         basis, turn = linalg.newton_orthonormalized_qr(linalg.product_in_memory_order(state.Q.columns, W))
-        return replace(model, basis=np.ascontiguousarray(basis), product=state.product(np.linalg.solve(turn.T, W.T).T))
+        product = state.product(np.linalg.solve(turn.T, W.T).T)
+        coarse = state.coarse * max(float(values[0]), 0.0)
+        return replace(model, basis=np.ascontiguousarray(basis), product=product, coarse=coarse)
 
     def restart(self, model: Model) -> Array:
         d, p = model.columns.shape

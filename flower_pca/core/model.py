@@ -211,6 +211,8 @@ class Model:
         The relative rounding error of numbers in answers, 0 for 64 bits.
     block_rounding : float
         The relative rounding error of the numbers of blocks in messages, 0 for 64 bits.
+    coarse : float
+        An estimate of the error of C z, for a unit vector z, from messages with fewer bits than the run has otherwise.
     bits_by_tolerance : int
         The largest number of bits of a number if messages may have fewer bits while the error is large, or else 0.
     shifted : float
@@ -286,6 +288,7 @@ class Model:
     noise: float = 0.0
     rounding: float = 0.0
     block_rounding: float = 0.0
+    coarse: float = 0.0
     bits_by_tolerance: int = 0
     shifted: float = 0.0
     mask_noise: float = 0.0
@@ -394,7 +397,8 @@ class Model:
         blocks = self.block_rounding**2 * largest * inside
         if self.opening_errors is not None:
             answers = answers + self.rounding**2 * np.sum((self.opening_errors @ Z) ** 2, axis=0)
-        return np.asarray(_ADDED_UP * np.sqrt(answers + blocks + self.mask_noise**2) + self.shifted)
+        rounded = _ADDED_UP * np.sqrt(answers + blocks + self.mask_noise**2)
+        return np.asarray(rounded + self.shifted + self.coarse)
 
     @property
     def gap(self) -> float:

@@ -4,9 +4,10 @@ import re
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from pages import flower_pca
 
-from flower_pca import DataError, PCAResult, simulate
+from flower_pca import ConfigError, DataError, PCAResult, simulate
 from flower_pca.data import partition
 from flower_pca.data.sources import make, table
 from flower_pca.names.table import Table
@@ -179,3 +180,11 @@ def test_a_missing_value_of_a_table_with_sites_is_named(tmp_path):
     line = csv(tmp_path / "x.csv", ROWS, gap=(8, 0), site=["1", "2"] * 6)
     sites = from_frame(make(str(tmp_path / "x.csv")), by="site")
     gap_is_named(lambda: simulate("krylov", sites, n_components=1), tmp_path / "x.csv", line, "age")
+
+
+def test_zeros_of_sparse_rows_cannot_stand_for_missing_values(tmp_path):
+    sp.save_npz(tmp_path / "rows.npz", sp.csr_array(np.eye(4) * 7.0))
+    spec = f"sparse(path='{tmp_path}/rows.npz')"
+    assert np.isnan(make(spec, gaps=[7]).toarray()).sum() == 4
+    with pytest.raises(ConfigError, match=r"gaps names 0 .* in column 1, but the rows are sparse"):
+        make(spec, gaps=[0])

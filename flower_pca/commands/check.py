@@ -245,7 +245,8 @@ def _read_files(args: argparse.Namespace) -> _ReadSites:
     from flower_pca.names.table import with_variants_of_all_sites
 
     common.require_options_of_rows(args)
-    _, files = sources.files_of(args.data, "*", args.without)
+    place, files = sources.files_of(args.data, "*", args.without)
+    sources.warn_of_subfolders(place, "*")
     partition.require_clients(len(files), args.clients, files=True)
     columns = split_names(args.columns)
     if columns is not None:

@@ -99,7 +99,16 @@ def with_gaps_as_nan(table: Table, option: Any) -> Table:
     codes = [np.array(gaps.numbers(name)) for name in names]
     if not any(map(len, codes)):
         return table
-    rows = RowsWithGaps(adapters.as_blocks(table.values), codes)
+    source = adapters.as_blocks(table.values)
+    zeros = [name for name, of_column in zip(names, codes, strict=True) if 0.0 in of_column]
+    if zeros and is_sparse(source):
+        raise ConfigError(
+            f"gaps names 0 as a missing value in column {zeros[0]}, but the rows are sparse and do not store zeros. "
+            "Leave 0 out of gaps, or save the rows as a dense array.",
+            setting="gaps",
+            value=option,
+        )
+    rows = RowsWithGaps(source, codes)
     return replace(table, values=rows if adapters.is_stored(table.values) else all_rows(rows))
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -175,6 +176,7 @@ def folder(
     }
     options = {name: value for name, value in given.items() if value is not None}
     place, files = files_of(path, pattern, tuple_of_names("without", without))
+    warn_of_subfolders(place, pattern)
     _require_files(place, files, options)
     tables = _read_tables(files, options, tuple_of_names("drop", drop))
     tables = with_variants_of_all_sites(tables)
@@ -472,7 +474,8 @@ def _parties_of_folder(
     path: str, pattern: str, ids: str | None, options: Mapping[str, Any], drop: Sequence[str], without: Sequence[str]
 ) -> list[Table]:
     """Return one table per file of a folder in which each file holds different columns of the same people."""
-    _, files = files_of(path, pattern, without)
+    place, files = files_of(path, pattern, without)
+    warn_of_subfolders(place, pattern)
     wanted = dict(options) if ids is None else {"ids": ids, **options}
     pairs = zip(_read_tables(files, wanted, drop, people=ids is None), _names_of_sites(files), strict=True)
     return [replace(table, site=site) for table, site in pairs]
@@ -502,6 +505,21 @@ def files_of(path: str, pattern: str, without: Sequence[str] = ()) -> tuple[Path
             place=str(place),
         )
     return place, files
+
+
+def warn_of_subfolders(folder: Path, pattern: str) -> None:
+    """Warn of subfolders with tables, because the tables are not read. Subfolders with a result are left out."""
+    if pattern != "*":
+        return
+    below = (file for file in folder.glob("*/*") if file.is_file() and is_table(file))
+    holding = {file.parent for file in below if not file.parent.name.startswith(".") and file.parent.suffix != ".zarr"}
+    if names := sorted(place.name for place in holding if not (place / "result.npz").exists()):
+        warnings.warn(
+            f"{folder} has {'a subfolder' if len(names) == 1 else 'subfolders'} with tables, which are not read: "
+            f"{enumeration(names)}. Move the files of sites into {folder}, or read each file of the subfolders as a "
+            f"site with folder(path={str(folder)!r}, pattern='*/*').",
+            stacklevel=2,
+        )
 
 
 def _unreadable_files(files: Sequence[Path]) -> list[Path]:

@@ -120,3 +120,20 @@ def test_a_value_for_a_file_that_is_not_there_is_refused(tmp_path):
     np.savetxt(tmp_path / "trier.csv", np.ones((4, 3)), delimiter=",")
     with pytest.raises(ConfigError, match=r"has no file 'treir', for which encoding has a value. Did you mean 'trier'"):
         sources.table(f"folder(path={str(tmp_path)!r}, encoding={{'treir': 'latin-1'}})")
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_a_subfolder_with_tables_is_pointed_out(command, tmp_path, capsys):
+    folder = tmp_path / "sites"
+    (folder / "results").mkdir(parents=True)
+    for name in ("bonn", "jena"):
+        np.save(folder / f"{name}.npy", np.random.default_rng(ord(name[0])).standard_normal((30, 3)))
+    np.save(folder / "results" / "loadings.npy", np.ones((2, 2)))
+    (folder / "results" / "result.npz").write_bytes(b"")
+    words = [command, folder, *(["--components", 1, "--out", tmp_path / "out"] if command == "run" else [])]
+    assert flower_pca(capsys, *words)[0] == 0
+    (folder / "later").mkdir()
+    np.save(folder / "later" / "trier.npy", np.ones((30, 3)))
+    printed = "".join(map(str, flower_pca(capsys, *words)))
+    assert printed.count("has a subfolder with tables, which are not read: later. Move the files of sites into") == 1
+    assert len(table(f"folder(path={str(folder)!r}, pattern='*/trier*')")) == 30

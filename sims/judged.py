@@ -505,8 +505,8 @@ JUDGED: Final = {
     ),
     "personal/topics": Judgement(
         "in part",
-        "With a step of 10 or one that grows, PerPCA finds 74 to 76 of the 98 words that the paper prints. With a "
-        "step of 0.5 it finds 6, because it has hardly moved after 20 messages.",
+        "From ten starts, PerPCA with a step of 10 or one that grows finds 71 to 79 of the 98 words that the paper "
+        "prints. With a step of 0.5 it finds 2 to 7, because it has hardly moved after 20 messages.",
         data="Another corpus of the same debates.",
         cause="the data",
     ),

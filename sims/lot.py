@@ -32,12 +32,13 @@ class Again:
 
 @dataclass(frozen=True)
 class Lot:
-    """What was drawn, of how many, by which seed, when, and what came."""
+    """What was drawn, of how many, by which seed, when, and what came; and what a reader has to know of how."""
 
     seed: int
     of: int
     date: str
     runs: list[Again]
+    note: str = ""
 
 
 def eligible() -> list[str]:
@@ -140,7 +141,7 @@ def section() -> str:
         "the mean, agree if they differ by no more than the *swing* of their row.",
         "- Numbers without a recorded spread are not counted.",
         "",
-        _summed(lot),
+        " ".join(filter(None, [_summed(lot), lot.note])),
         "",
         "| program | seeds | numbers | within | outside (row, column: recorded, new) |",
         "|---|---|---|---|---|",

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sims.common import report
-from sims.personal import experiments, methods, pictures, problems, rates, real, small, tables, together
+from sims.personal import batched, experiments, methods, pictures, problems, rates, real, small, tables
 from sims.personal.problems import Setting
 from sims.personal.runs import fit
 from sims.personal.words import STOP_WORDS
@@ -164,10 +164,10 @@ def test_the_rounds_of_all_clients_at_once_are_those_of_the_package(spec, monkey
     """Only those of choice 1 with polar factors and equal weights are batched; others go client by client."""
     split = Setting(d=7, r1=2, r2=3, clients=6, own=9.0).summaries([200, 200, 200, 20, 20, 20], seed=4)
     algorithm = f"per_pca(local_components=3, max_rounds=60, tol=1e-12{spec})"
-    batched, plain = [], together.Together._round
-    monkeypatch.setattr(together.Together, "_round", lambda *given: batched.append(1) or plain(*given))
+    at_once, plain = [], batched.Together._round
+    monkeypatch.setattr(batched.Together, "_round", lambda *given: at_once.append(1) or plain(*given))
     U, V = fit(algorithm, split.shards, 2, seed=5)
-    U_too, V_too = together.fit(algorithm, split.shards, 2, seed=5)
+    U_too, V_too = batched.fit(algorithm, split.shards, 2, seed=5)
     np.testing.assert_allclose(U_too, U, atol=1e-10)
     np.testing.assert_allclose(V_too, V, atol=1e-10)
-    assert (len(batched) > 30) == (spec in ("", ", step=0.5"))
+    assert (len(at_once) > 30) == (spec in ("", ", step=0.5"))

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from sims.common import report
-from sims.personal import methods, problems, together
+from sims.personal import batched, methods, problems
 from sims.personal.problems import Array, Setting, Split
 from sims.personal.runs import fit, trace
 
@@ -152,7 +152,7 @@ def _fitted(algorithm: str, setting: Setting, seed: int) -> tuple[float, float]:
 
 def _fit(algorithm: str, shards: Sequence[Array], r1: int, *, seed: int) -> tuple[Array, list[Array]]:
     """A run, of PerPCA with all clients' rounds at once: it takes hundreds of them."""
-    return (together.fit if algorithm.startswith("per_pca") else fit)(algorithm, shards, r1, seed=seed)
+    return (batched.fit if algorithm.startswith("per_pca") else fit)(algorithm, shards, r1, seed=seed)
 
 
 def deviations(opts: report.Options) -> report.Found:

@@ -128,7 +128,7 @@ class Covariance(Algorithm[CovarianceState]):
                 f"This client has {labels.count(data.d, 'column')}, but the run uses {int(arrays['columns'])}. Give "
                 "all clients the same columns."
             )
-        C = data.gram()
+        C = data.gram(keep=False)
         return {"C": pack_triangle(C), "n": np.array(data.n)}, memory
 
     def server(self, state: CovarianceState, total: Arrays, answered: frozenset[int]) -> CovarianceState:

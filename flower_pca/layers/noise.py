@@ -71,8 +71,8 @@ class ClippedRows:
         images = (B.T @ (B @ Z) for B in self.rows())
         return sum(images, np.zeros(Z.shape))
 
-    def gram(self) -> Array:
-        """Return X'X for the clipped rows X."""
+    def gram(self, *, keep: bool = True) -> Array:
+        """Return X'X for the clipped rows X. `keep` has no effect."""
         squares = (B.T @ B for B in self.rows())
         return sum(squares, np.zeros((self.d, self.d)))
 

@@ -156,8 +156,8 @@ class FixedData(RowOperator):
         between = self.n * np.outer(self._offset_of_mean, self._offset_of_mean @ Z1)
         return self.frame.unscale(self._scatter_times(self._T, Z1) + between)
 
-    def gram(self) -> Array:
-        """Return X'X (d x d)."""
+    def gram(self, *, keep: bool = True) -> Array:
+        """Return X'X (d x d). `keep` has no effect."""
         self.require_complete_rows()
         return self._cached_gram
 

@@ -73,8 +73,8 @@ class RowOperator(ABC):
         """Return X'(XZ). `reuse` is the number of such products in a run, which decides whether X'X saves time."""
 
     @abstractmethod
-    def gram(self) -> Array:
-        """Return X'X (d x d)."""
+    def gram(self, *, keep: bool = ...) -> Array:
+        """Return X'X (d x d). `keep` is whether it may be cached, because it will probably be needed again."""
 
     @abstractmethod
     def root(self) -> Array:
@@ -443,13 +443,13 @@ class LocalData(RowOperator):
         along = np.sum(self.scores(Z).astype(np.float64) ** 2)
         return max(float(squares.sum()) - float(along), 0.0)
 
-    def gram(self) -> Array:
+    def gram(self, *, keep: bool = True) -> Array:
         """Return X'X (d x d).
 
-        It is cached, unless it is larger than the rows because d > n, or follows from the cached X'X about
-        the rows' own mean.
+        It is cached if `keep` is true, unless it is larger than the rows because d > n, or follows from the cached X'X
+        about the rows' own mean.
         """
-        if self.n < self.d or self._follows_from_spread:
+        if self.n < self.d or self._follows_from_spread or not (keep or "_gram" in vars(self)):
             return self._compute_gram()
         return self._gram
 

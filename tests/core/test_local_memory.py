@@ -8,6 +8,7 @@ from builders import peak_memory, sparse_random
 from cases import every
 
 from flower_pca import assembly, simulate
+from flower_pca.algorithms.covariance import Covariance, pack_triangle
 from flower_pca.blocks import source
 from flower_pca.core.drive import drive
 from flower_pca.rows import gram, local
@@ -150,6 +151,21 @@ def test_the_gram_matrix_of_sparse_rows_takes_no_memory_for_entries_that_are_not
     stored_bytes = 12 * rows.nnz
     most = peak_of(lambda: LocalData(rows).gram())
     assert most <= 8 * 2 * d * d + 4 * stored_bytes + 2 * gram._PRODUCTS < 8 * n * d
+
+
+def test_a_client_keeps_no_gram_matrix_of_sparse_rows_after_the_message_of_covariance():
+    n, d = 2_000, 300
+    rows = sparse_random(np.random.default_rng(0), n, d, 0.01)
+    arrays = {"columns": np.array(d)}
+    before, _ = Covariance.client(arrays, LocalData(rows), {})
+    data = LocalData(rows)
+    tracemalloc.start()
+    try:
+        Covariance.client(arrays, data, {})
+        assert tracemalloc.get_traced_memory()[0] < d * d
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_array_equal(before["C"], pack_triangle(data.gram()))
 
 
 def test_the_gram_matrix_of_dense_rows_takes_no_square_matrix_for_each_block():

@@ -145,3 +145,21 @@ def test_adding_a_block_copies_the_basis_a_few_times_only() -> None:
     assert basis.columns.shape == (50, 300)
     assert basis.columns.flags.f_contiguous
     assert moved <= 9
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"min_rounds": 9}, {"tol": 1e-3}, {"mask": True}, {"wire": "float32", "tol": 1e-6}]
+)
+@pytest.mark.parametrize("spectrum", [np.linspace(3.0, 0.5, 40), 0.7 ** np.arange(40)])
+def test_a_run_whose_last_block_is_left_as_it_is_gives_the_same_result(spectrum, settings, monkeypatch):
+    rows = np.random.default_rng(8).standard_normal((400, 40)) * spectrum + 2.0
+    shards = np.array_split(rows, 4)
+    found = []
+    for large in (10**9, 1):
+        monkeypatch.setattr(krylov, "_LARGE", large)
+        found.append(simulate("krylov(max_basis=4)", shards, n_components=3, **settings))
+    whole, shorter = found
+    assert len(shorter.history) == len(whole.history)
+    assert np.abs(shorter.components_ - whole.components_).max() < 1e-9
+    np.testing.assert_allclose(shorter.explained_variance_, whole.explained_variance_, rtol=1e-12)
+    np.testing.assert_allclose(shorter.residuals_, whole.residuals_, rtol=1e-3, atol=1e-14)

@@ -294,8 +294,8 @@ def _first_lines_fit(stack: Stack, columns: Array, most: int) -> Array:
 
     number = np.arange(n - most, n - 1)[:, None]
     # Functions that skip missing values copy all rows.
-    add_up: Callable[..., Array] = np.nansum if stack.has_gaps else np.sum
-    count = sum_up_to((~np.isnan(top)).sum(axis=1), ~np.isnan(between)) if stack.has_gaps else number
+    add_up: Callable[..., Array] = np.sum if stack.is_complete else np.nansum
+    count = number if stack.is_complete else sum_up_to((~np.isnan(top)).sum(axis=1), ~np.isnan(between))
     middle = np.nan_to_num(add_up(top, axis=1) / count[..., 0, :])[:, None]
     from_middle, next_ones = top - middle, np.nan_to_num(between - middle)
     about = sum_up_to(add_up(from_middle, axis=1), next_ones)
@@ -370,7 +370,7 @@ def _may_hold_sums(data: AllSites) -> list[bool]:
     found = [False] * len(data.sites)
     for stack in data.stacks:
         rows = stack.rows[:, :, data.most_varied_columns[:COLUMNS]]
-        if stack.has_gaps:
+        if not stack.is_complete:
             rows = np.nan_to_num(rows)
         fits = np.all(_large_entries(rows) | ~varied_columns(rows)[:, None], axis=2)
         for i, some in zip(stack.places, fits.any(axis=1).tolist(), strict=True):

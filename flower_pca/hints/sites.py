@@ -145,13 +145,13 @@ class Stack:
         return seen
 
     @functools.cached_property
-    def has_gaps(self) -> bool:
-        """Whether a value is missing."""
-        return bool(np.isnan(self.ordered[:, -1]).any())
+    def is_complete(self) -> bool:
+        """Whether no value is missing."""
+        return not np.isnan(self.ordered[:, -1]).any()
 
     def two_largest(self) -> Array:
         """Return the two largest values of each column at each site, s x 2 x d, with NaN if there are fewer."""
-        if not self.has_gaps:
+        if self.is_complete:
             return self.ordered[:, -2:]
         places = np.stack([self.value_counts - 2, self.value_counts - 1], axis=1)
         return np.where(places < 0, np.nan, np.take_along_axis(self.ordered, np.maximum(places, 0), axis=1))

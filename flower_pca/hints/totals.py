@@ -63,25 +63,26 @@ def lines_of_totals(data: AllSites) -> dict[int, tuple[int, str]]:
         units = _unit_of_last_place(rows[:, :LEAST]).min(axis=1)
         # Check the last two lines, because a line of means may follow a line of sums.
         for tables in (rows, rows[:, :-1])[: rows.shape[1] - LEAST]:
-            for k in np.flatnonzero(_look_like_totals(tables, units, gaps=stack.has_gaps)).tolist():
+            for k in np.flatnonzero(_look_like_totals(tables, units, complete=stack.is_complete)).tolist():
                 if what := _sum_or_mean(tables[k, -1], tables[k, :-1], 2 * len(data.sites)):
                     found[stack.places[k]] = (tables.shape[1] - 1, what)
     return dict(sorted(found.items()))
 
 
-def _look_like_totals(tables: Array, units: Array, *, gaps: bool) -> Array:
+def _look_like_totals(tables: Array, units: Array, *, complete: bool) -> Array:
     """Return for each table (s x n x d) whether its last line may be the sum or the mean of the lines above it.
 
-    `units` (s x d) are the smallest units of the last place in the first lines. `gaps` is true if values are missing.
+    `units` (s x d) are the smallest units of the last place in the first lines. `complete` is true if no value is
+    missing.
     """
     last, above = tables[:, -1], tables[:, :-1]
     n = above.shape[1]
-    if gaps:
-        total = np.nansum(above, axis=1)
-        mean = total / np.maximum((~np.isnan(above)).sum(axis=1), 1)
-    else:
+    if complete:
         total = above.sum(axis=1)
         mean = total / n
+    else:
+        total = np.nansum(above, axis=1)
+        mean = total / np.maximum((~np.isnan(above)).sum(axis=1), 1)
     first = above[:, :LEAST]
     rounding = _unit_of_last_place(last)
     slack = rounding + _rounding_of_sum(units, n + 1) + 1e-8 * np.abs(total)

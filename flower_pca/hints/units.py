@@ -74,7 +74,7 @@ def mixed_units(data: AllSites) -> Iterator[str]:
     other. If half of the other sites have both groups as well, the column may hold two kinds of things. Without other
     sites, only factors of 10, 100 and 1000 cause a hint, because groups of people often differ by a factor of 2 or 3.
     """
-    for i, columns in _columns_with_wide_gaps(data):
+    for i, columns in _columns_in_two_groups(data):
         site, values, seen = data.sites[i], data.sorted_values[i], data.value_counts[i]
         for j in columns:
             column = values[: seen[j], j]
@@ -94,7 +94,7 @@ def mixed_units(data: AllSites) -> Iterator[str]:
                 )
 
 
-def _columns_with_wide_gaps(data: AllSites) -> list[tuple[int, list[int]]]:
+def _columns_in_two_groups(data: AllSites) -> list[tuple[int, list[int]]]:
     """Return the sites with positive columns in which two groups of values may lie far apart, with these columns."""
     found = []
     for stack in data.stacks:

@@ -387,7 +387,7 @@ class Model:
         its columns are nearly dependent. The rounded mean and the rounding in masked sums add to the error.
         """
         if not (self.rounding or self.block_rounding or self.mask_noise):
-            return np.full(len(values), self.shifted)
+            return np.full(len(values), self.shifted + self.coarse)
         largest = max(float(np.max(values)), 0.0)
         answers = self.rounding**2 * np.maximum(values, 0.0) * largest
         if self.sizes is None:

@@ -89,23 +89,28 @@ def has_few_stored(pieces: Iterable[Any], n: int, d: int, dtype: np.dtype[Any]) 
 
 
 def sparse_gram(rows: Iterable[Any], n: int, mean: Array, *, about: Array | float) -> Array:
-    """Return (S - 1 about')'(S - 1 about') in double precision, for n sparse rows S with this mean.
-
-    S'S is formed from pieces of rows, and a piece's product takes at most a few times the memory of the sum.
-    """
-    total: Array | None = None
-    for piece in (piece for S in rows for piece in _double_pieces(S)):
-        # The transpose of the product is stored by rows, like the sum.
-        product = (piece.T @ piece).T.toarray()
-        total = product if total is None else np.add(total, product, out=total)
+    """Return (S - 1 about')'(S - 1 about') in double precision, for n sparse rows S with this mean."""
+    total = sum_of_sparse_products(rows, len(mean))
     d, off = len(mean), mean - about
-    total = np.zeros((d, d)) if total is None else total
     for i in range(0, d, _AT_ONCE):
         some = slice(i, i + _AT_ONCE)
         # Subtract the rows' own mean first, because the difference of two large numbers would lose digits.
         total[some] -= np.outer(n * mean[some], mean)
         total[some] += np.outer(n * off[some], off)
     return total
+
+
+def sum_of_sparse_products(rows: Iterable[Any], d: int) -> Array:
+    """Return S'S of sparse rows with d columns in double precision.
+
+    It is formed from pieces of rows, and a piece's product takes at most a few times the memory of the sum.
+    """
+    total: Array | None = None
+    for piece in (piece for S in rows for piece in _double_pieces(S)):
+        # The transpose of the product is stored by rows, like the sum.
+        product = (piece.T @ piece).T.toarray()
+        total = product if total is None else np.add(total, product, out=total)
+    return np.zeros((d, d)) if total is None else total
 
 
 def _double_pieces(S: Any) -> Iterator[Any]:

@@ -18,7 +18,7 @@ combinations of the columns.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -32,6 +32,7 @@ from flower_pca.base.options import option
 from flower_pca.base.shown import brief
 from flower_pca.rows import folds
 from flower_pca.rows.frame import fill_sparse_gaps
+from flower_pca.rows.gram import sum_of_sparse_products
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.measured import Measured
 from flower_pca.rows.whole_counts import ExactCounts
@@ -237,7 +238,7 @@ def _measure_source(data: Measured, who: str, path: Path | None, gaps: bool) -> 
             f"server chooses. Use {option('missing', 'local_mean')}."
         )
     there = data.observed_moments()
-    whole = GridRows(data.csr_matrix, there.mean, who)
+    whole = GridRows(data, there.mean, who)
     seen = np.broadcast_to(np.asarray(there.value_counts, dtype=np.float64), data.d)
     m2 = np.maximum(whole.squares - data.n * whole.mean**2, 0.0)
     none = np.empty(0, dtype=np.int64)
@@ -337,30 +338,39 @@ def _triangular_root(data: Measured, columns: Array, means: Array) -> tuple[Arra
 
 def _sparse_scatter(data: Measured, columns: Array, mean: Array, means: Array) -> Array:
     """Return C = S'S - n mu mu' of sparse rows. Columns for which this difference would cancel are centered first."""
-    from scipy import sparse
-
-    S: Any = data.csr_matrix.astype(np.float64)
-    if data.missing:
-        gone = np.isnan(S.data).astype(np.float64)
-        gaps = sparse.csr_array((gone, S.indices, S.indptr), shape=S.shape)[:, columns]
-        S = sparse.csr_array(sparse.hstack([fill_sparse_gaps(S, mean), gaps]))
-    T = S.T.tocsr()
-    C = np.empty((S.shape[1], S.shape[1]))
-    for start in range(0, len(C), _COLUMNS):
-        part = slice(start, start + _COLUMNS)
-        C[:, part] = (T @ S[:, part]).toarray()
+    C = sum_of_sparse_products(_sparse_pieces(data, columns, mean), len(means))
     squares = np.diagonal(C).copy()
     C -= data.n * np.outer(means, means)
     canceled = np.flatnonzero(np.diagonal(C) < _CANCELS * squares)
     for start in range(0, len(canceled), _COLUMNS):
         j = canceled[start : start + _COLUMNS]
-        part = S[:, j].toarray() - means[j]
-        sums = part.sum(axis=0)
-        C[:, j] = T @ part - np.outer(means, sums)
+        products, own, sums = np.zeros((len(C), len(j))), np.zeros((len(j), len(j))), np.zeros(len(j))
+        for S in _sparse_pieces(data, columns, mean):
+            part = S[:, j].toarray() - means[j]
+            sums += part.sum(axis=0)
+            products += S.T @ part
+            own += part.T @ part
+        C[:, j] = products - np.outer(means, sums)
         C[j, :] = C[:, j].T
         # For products of two such columns, both must be centered.
-        C[np.ix_(j, j)] = part.T @ part
+        C[np.ix_(j, j)] = own
     return C
+
+
+def _sparse_pieces(data: Measured, columns: Array, mean: Array) -> Iterator[Any]:
+    """Yield pieces of sparse rows in double precision, with means for missing values.
+
+    For each of these columns, an additional column is 1 for a missing value and 0 otherwise.
+    """
+    from scipy import sparse
+
+    for stored in data.stored_blocks():
+        S = stored.astype(np.float64)
+        if data.missing:
+            gone = np.isnan(S.data).astype(np.float64)
+            gaps = sparse.csr_array((gone, S.indices, S.indptr), shape=S.shape)[:, columns]
+            S = sparse.csr_array(sparse.hstack([fill_sparse_gaps(S, mean), gaps]))
+        yield S
 
 
 def read_or_measure(data: Measured, path: Path, *, gaps: bool) -> Statistics:

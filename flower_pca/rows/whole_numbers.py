@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +19,7 @@ import numpy as np
 from flower_pca.base import labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
+from flower_pca.rows.measured import Measured
 
 _ENTRY: Final = 26  # number of bits of an entry of the rows
 _BLOCK: Final = 52  # number of bits of an entry of the block
@@ -25,44 +27,58 @@ _SUM: Final = 61  # number of bits of a sum of products, to which carrying may a
 
 
 class GridRows:
-    """Sparse rows that are rounded to the grid. NaN becomes the grid point closest to the value of `fill`."""
+    """Sparse rows that are rounded to the grid. NaN becomes the grid point closest to the value of `fill`.
 
-    def __init__(self, S: Any, fill: Array, who: str) -> None:
-        self.n, self.d = map(int, S.shape)
-        filled = np.where(np.isnan(S.data), fill[S.indices], S.data)
-        data = filled.astype(np.float64)
+    The rows are read piece by piece for every product, because their file may be larger than the memory.
+    """
+
+    def __init__(self, rows: Measured, fill: Array, who: str) -> None:
+        self.n, self.d = rows.n, rows.d
+        self._rows, self._fill = rows, fill
         largest = np.zeros(self.d)
-        np.maximum.at(largest, S.indices, np.abs(data))
+        most, in_columns = 1, np.zeros(self.d, dtype=np.int64)
+        for S in self._filled():
+            np.maximum.at(largest, S.indices, np.abs(S.data))
+            most = max(most, int(np.diff(S.indptr).max(initial=1)))
+            in_columns += np.bincount(S.indices, minlength=self.d)
+        most = max(most, int(in_columns.max(initial=1)))
         # The unit is a power of two, so rounding to the grid is the only rounding error.
         self._units = np.frexp(largest)[1] - _ENTRY
-        in_units = np.ldexp(data, -self._units[S.indices])
-        whole = np.rint(in_units).astype(np.int64)
-        self._S = type(S)((whole, S.indices, S.indptr), shape=S.shape)
-        in_rows = np.diff(S.indptr)
-        in_columns = np.bincount(S.indices, minlength=self.d)
-        most = max(in_rows.max(initial=1), in_columns.max(initial=1))
         # Digits have so few bits that a sum of `most` products of an entry and a digit stays below 2^61.
-        self._bits = min(_ENTRY, _SUM - _ENTRY - int(most).bit_length())
+        self._bits = min(_ENTRY, _SUM - _ENTRY - most.bit_length())
         if self._bits < 2:
             raise DataError(
                 f"The table of {who} is too large for exact products: one row or column has "
                 f"{labels.count(most, 'entry')}. Split the rows among several nodes."
             )
 
+    def _filled(self) -> Iterator[Any]:
+        """Yield the pieces of the rows in double precision, with missing values replaced."""
+        for S in self._rows.stored_blocks():
+            filled = np.where(np.isnan(S.data), self._fill[S.indices], S.data)
+            yield type(S)((filled.astype(np.float64), S.indices, S.indptr), shape=S.shape)
+
+    def _whole(self) -> Iterator[Any]:
+        """Yield the pieces of the rows as whole numbers, in units of the grid."""
+        for S in self._filled():
+            whole = np.rint(np.ldexp(S.data, -self._units[S.indices])).astype(np.int64)
+            yield type(S)((whole, S.indices, S.indptr), shape=S.shape)
+
     @functools.cached_property
     def mean(self) -> Array:
         """The column means."""
-        sums = self._S.T @ np.ones((self.n, 1), dtype=np.int64)
-        return np.asarray(np.ldexp(sums[:, 0] / self.n, self._units))
+        sums = np.zeros(self.d, dtype=np.int64)
+        for S in self._whole():
+            sums += S.T @ np.ones(S.shape[0], dtype=np.int64)
+        return np.asarray(np.ldexp(sums / self.n, self._units))
 
     @functools.cached_property
     def squares(self) -> Array:
         """The sum of squares of each column."""
-        count = 2 * _ENTRY // self._bits + 1
-        digits = digits_of(self._S.data**2, self._bits, count)
-        words = np.zeros((len(digits), self.d), dtype=np.int64)
-        for word, digit in zip(words, digits, strict=True):
-            np.add.at(word, self._S.indices, digit)
+        words = np.zeros((2 * _ENTRY // self._bits + 1, self.d), dtype=np.int64)
+        for S in self._whole():
+            for word, digit in zip(words, digits_of(S.data**2, self._bits, len(words)), strict=True):
+                np.add.at(word, S.indices, digit)
         return np.asarray(np.ldexp(digits_as_floats(words, self._bits), 2 * self._units))
 
     def scatter_times(self, Z: Array, fill: Array | None = None) -> Array:
@@ -83,14 +99,19 @@ class GridRows:
     def product_of_integers(self, W: Array) -> Array:
         """Return S'(SW) for a block W of whole numbers of 52 bits, as digits in units of the grid, lowest first."""
         digits = digits_of(W, self._bits, _BLOCK // self._bits + 1)
-        across = np.stack([self._S @ digit for digit in digits])
-        carry_digits(across, self._bits)
-        carried = digits_of(across[-1], self._bits, (_SUM + 1) // self._bits + 1)
-        rows = [*across[:-1], *carried]
-        # Drop the highest digits if they are 0 in all rows, because multiplying them would take time.
-        while len(rows) > 1 and not rows[-1].any():
-            rows.pop()
-        down = np.stack([self._S.T @ digit for digit in rows])
+        down = np.zeros((0, *W.shape), dtype=np.int64)
+        for S in self._whole():
+            across = np.stack([S @ digit for digit in digits])
+            carry_digits(across, self._bits)
+            carried = digits_of(across[-1], self._bits, (_SUM + 1) // self._bits + 1)
+            rows = [*across[:-1], *carried]
+            # Drop the highest digits if they are 0 in all rows, because multiplying them would take time.
+            while len(rows) > 1 and not rows[-1].any():
+                rows.pop()
+            if len(rows) > len(down):
+                down = np.concatenate([down, np.zeros((len(rows) - len(down), *W.shape), dtype=np.int64)])
+            for word, digit in zip(down, rows, strict=False):
+                word += S.T @ digit
         carry_digits(down, self._bits)
         return down
 

@@ -9,6 +9,7 @@ from cases import every
 from scipy import sparse
 
 from flower_pca.base.errors import DataError
+from flower_pca.blocks.source import Stored
 from flower_pca.rows import statistics, whole_numbers
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.frame import Frame
@@ -121,7 +122,7 @@ def test_products_of_large_sparse_rows_are_those_of_whole_numbers(shape):
     X = np.where(rng.random(shape) < 0.6, rng.standard_normal(shape) * 10.0 ** rng.integers(-5, 5, shape[1]), 0.0)
     X[0] = 1.0
     S, units = in_whole_numbers(X)
-    rows = GridRows(sparse.csr_array(X), np.zeros(shape[1]), "the client")
+    rows = GridRows(LocalData(sparse.csr_array(X)).measured, np.zeros(shape[1]), "the client")
     W = rng.integers(-(2**52), 2**52, (shape[1], 2))
     W[0, 0], W[-1, -1] = 2**52, -(2**52)
     words = rows.product_of_integers(W)
@@ -143,7 +144,7 @@ def test_products_of_large_sparse_rows_are_those_of_whole_numbers(shape):
 def test_nothing_wraps_at_the_limits_of_the_limbs(ones):
     """Every entry, of rows and of the block, as large as it can be, in as long a column."""
     S = sparse.csr_array(np.ones((ones, 1)))
-    rows = GridRows(S, np.zeros(1), "the client")
+    rows = GridRows(LocalData(S).measured, np.zeros(1), "the client")
     words = rows.product_of_integers(np.array([[2**52]]))
     total = sum(int(w[0, 0]) << (rows._bits * k) for k, w in enumerate(words))
     assert total == ones * (2**25) ** 2 * 2**52  # 1 is half of the power of two above it
@@ -153,9 +154,49 @@ def test_nothing_wraps_at_the_limits_of_the_limbs(ones):
 def test_limbs_that_do_not_fit_are_refused_in_words(monkeypatch):
     monkeypatch.setattr(whole_numbers, "_SUM", whole_numbers._ENTRY + 3)
     with pytest.raises(DataError) as caught:
-        GridRows(sparse.csr_array(np.ones((9, 2))), np.zeros(2), "this node")
+        GridRows(LocalData(sparse.csr_array(np.ones((9, 2)))).measured, np.zeros(2), "this node")
     wanted = "The table of this node is too large for exact products: one row or column has 9 entries. "
     assert str(caught.value).startswith(wanted)
+
+
+class SparseFile(Stored):
+    """Sparse rows of which one piece at a time is in memory. `far` is the mean of a column without zeros."""
+
+    sparse, shape, dtype, count = True, (60_000, 50), np.dtype(np.float64), 60
+
+    def __init__(self, far=0.0):
+        self.far = far
+
+    def pieces(self):
+        n, d = self.shape[0] // self.count, self.shape[1]
+        for seed in range(self.count):
+            rng = np.random.default_rng(seed)
+            rows = np.where(rng.random((n, d)) < 0.2, rng.standard_normal((n, d)), 0.0)
+            if self.far:
+                rows[:, 3] = self.far + rng.standard_normal(n)
+            yield sparse.csr_array(rows)
+
+
+@pytest.mark.parametrize("largest", [statistics._LARGEST, 10], ids=["scatter", "whole numbers"])
+@every("far", [0.0, 1e6])
+def test_statistics_of_sparse_rows_in_a_file_hold_one_piece_of_them_at_a_time(far, largest, monkeypatch):
+    monkeypatch.setattr(statistics, "_LARGEST", largest)
+    file = SparseFile(far)
+    whole = sparse.csr_array(sparse.vstack(list(file.pieces())))
+    Z = np.random.default_rng(1).standard_normal((50, 2))
+    with peak_memory() as peak:
+        found = FixedData.of_rows(LocalData(file)).matmat(Z)
+    assert peak() < 0.4 * (whole.data.nbytes + whole.indices.nbytes)
+    X = whole.toarray()
+    np.testing.assert_allclose(found, X.T @ (X @ Z), rtol=0, atol=1e-6 * np.linalg.norm(X) ** 2)
+    in_memory = FixedData.of_rows(LocalData(whole))
+    if largest == 10:
+        np.testing.assert_array_equal(found, in_memory.matmat(Z))
+    else:
+        assert in_memory._T.scatter is not None
+        size = np.sqrt(np.diagonal(in_memory._T.scatter))
+        between = np.abs(FixedData.of_rows(LocalData(file))._T.scatter - in_memory._T.scatter)
+        assert (between <= 1e-13 * np.outer(size, size)).all()
 
 
 @pytest.mark.parametrize("frame", FRAMES)

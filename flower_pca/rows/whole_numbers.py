@@ -55,8 +55,10 @@ class GridRows:
     def _filled(self) -> Iterator[Any]:
         """Yield the pieces of the rows in double precision, with missing values replaced."""
         for S in self._rows.stored_blocks():
-            filled = np.where(np.isnan(S.data), self._fill[S.indices], S.data)
-            yield type(S)((filled.astype(np.float64), S.indices, S.indptr), shape=S.shape)
+            if self._rows.missing:
+                filled = np.where(np.isnan(S.data), self._fill[S.indices], S.data)
+                S = type(S)((filled, S.indices, S.indptr), shape=S.shape)
+            yield S.astype(np.float64, copy=False)
 
     def _whole(self) -> Iterator[Any]:
         """Yield the pieces of the rows as whole numbers, in units of the grid."""

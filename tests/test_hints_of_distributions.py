@@ -326,6 +326,21 @@ def test_a_value_far_beyond_a_long_tail_is_not_named():
     assert said_of_large(sites, WIDE) == ""
 
 
+@every("size", [1_000, 4_000, 16_000])
+def test_few_rows_are_tried_as_the_first_of_a_sum_although_many_sums_are_equal(size):
+    """In a column with few values other than 0, the sums of many rows are equal."""
+    rng = np.random.default_rng(size)
+    column = np.zeros(size)
+    candidates = np.sort(rng.choice(size, size // 10, replace=False))
+    column[candidates] = 1.0
+    before = np.append(0.0, np.cumsum(column))
+    starts = before[candidates] - column[candidates]
+    tried = [*shapes._rows_with_sums_near(before, starts, 1e-6)]
+    assert sum(map(len, tried)) <= 50 * len(candidates)
+    for start, rows in zip(starts, tried, strict=True):
+        assert rows[:50].tolist() == np.flatnonzero(before == start)[:50].tolist()
+
+
 def test_a_subtotal_that_is_small_in_columns_of_deviations_is_named():
     sites = [wide_columns(seed) for seed in range(3)]
     subtotal = sites[1][500:509].sum(axis=0)

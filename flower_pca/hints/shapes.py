@@ -38,6 +38,7 @@ _LONG: Final = 10_000
 _LIGHT, _BEYOND = 2.0, 2.0
 OFTEN: Final = 5  # smallest number of equal rows that causes a hint
 _ENDS: Final = (7, 2)  # largest and smallest number of lines of statistics that are searched for below a table
+_TRIED: Final = 50  # maximum number of rows from which a sum is tried to begin, for each row that may be a sum
 COLUMNS: Final = 8  # With this many columns, hardly any row is large in all of them by accident.
 _CODES: Final = re.compile(
     r"post_?code|zip_?(code)?|plz|postleitzahl|phone|telefon|\btel\b|fax|iban|(ward|room|bed|station|zimmer)_?(nr|no|number|id)"
@@ -401,6 +402,23 @@ def _subtotal_rows(stored: Array) -> list[int]:
     return sums_among(rows, np.flatnonzero(_large_entries(rows).all(axis=1)))
 
 
+def _rows_with_sums_near(sums: Array, starts: Array, close: float) -> Iterator[Array]:
+    """Yield for each start the rows, in ascending order, whose sums are at most `close` away.
+
+    Of rows with equal sums, only the first ones are given, because `sums_among` tries no others.
+    """
+    # One search for all starts comes first, because it finds hardly any row.
+    ordered = np.append(np.sort(starts), np.inf)
+    near = np.flatnonzero(ordered[np.searchsorted(ordered, sums - close, side="right")] <= sums + close)
+    near = near[np.argsort(sums[near], kind="stable")]
+    equal = np.searchsorted(sums[near], sums[near])
+    near = near[np.arange(len(near)) - equal < _TRIED]
+    low = np.searchsorted(sums[near], starts - close)
+    high = np.searchsorted(sums[near], starts + close, side="right")
+    for first, end in zip(low.tolist(), high.tolist(), strict=True):
+        yield np.sort(near[first:end])
+
+
 def sums_among(rows: Array, candidates: Array, values: Array | None = None) -> list[int]:
     """Return which of at most 2,000 candidates are the sum of at least three rows just before them, or of all others.
 
@@ -416,15 +434,12 @@ def sums_among(rows: Array, candidates: Array, values: Array | None = None) -> l
     before = np.concatenate([np.zeros((1, rows.shape[1])), np.cumsum(rows, axis=0)])
     total = before[-1]
     # Row i may be the sum of rows a to i - 1 if the sum of the rows before a is near `start` of i in the first column.
-    # One search for all i comes first, because it finds hardly any a.
-    firsts, starts = before[:, 0], before[candidates, 0] - own[: len(candidates), 0]
-    ordered = np.append(np.sort(starts), np.inf)
-    near = np.flatnonzero(ordered[np.searchsorted(ordered, firsts - close[0], side="right")] <= firsts + close[0])
+    starts = before[candidates, 0] - own[: len(candidates), 0]
+    near = _rows_with_sums_near(before[:, 0], starts, close[0])
     found: list[int] = []
-    for i, start, row in zip(candidates.tolist(), starts.tolist(), own, strict=False):
+    for i, row, fits in zip(candidates.tolist(), own, near, strict=False):
         grand = values is None and (np.abs(total - 2.0 * row) <= close).all()
-        fits = near[np.abs(firsts[near] - start) <= close[0]]
-        fits = fits[fits < i - 2][:50]
+        fits = fits[fits < i - 2][:_TRIED]
         part = (np.abs(before[i] - before[fits] - row) <= close).all(axis=1).any()
         if grand or part:
             found.append(i)

@@ -79,12 +79,16 @@ class LoaderRows(Stored):
             )
         if sampler is None:
             return
+        # A sampler gives lists of positions if the loader forms no batches.
+        drawn: Iterable[Any] = sampler if batches is None else batches
+        singles = chain.from_iterable(some if isinstance(some, list) else [some] for some in drawn)
         # Samplers may be endless, so at most one position too many is read.
-        drawn: Iterable[Any] = sampler if batches is None else chain.from_iterable(batches)
-        positions = np.asarray(list(islice(drawn, n + 1)))
-        if positions.dtype == object:
-            return  # An iterable data set has no positions. Its rows are counted in the first pass.
-        given = len(np.unique(positions))
+        positions = list(islice(singles, n + 1))
+        if any(position is None or isinstance(position, tuple) for position in positions[:1]):
+            # An iterable data set has no positions, and positions of several numbers are not compared. Rows are counted
+            # in the first pass.
+            return
+        given = len(np.unique(np.asarray(positions)))
         if given < len(positions):
             raise DataError(
                 f"The sampler of the DataLoader of {self._who} repeats rows, which would count more than once. Build "

@@ -357,6 +357,40 @@ def test_a_loader_gives_every_row_once_or_is_refused():
                 source.all_rows(adapters.as_blocks(loader))
 
 
+class LoaderWithoutBatches:
+    """A loader such as a DataLoader with batch_size=None, whose sampler gives the positions of whole batches."""
+
+    batch_sampler = None
+
+    def __init__(self, dataset, sampler):
+        self.dataset, self.sampler = dataset, sampler
+
+    def __iter__(self):
+        return (self.dataset[some] for some in self.sampler)
+
+
+def test_a_sampler_may_give_lists_of_positions():
+    batches = [list(range(start, min(start + 150, N))) for start in range(0, N, 150)]
+    rows = source.all_rows(adapters.as_blocks(LoaderWithoutBatches(ROWS, batches)))
+    assert np.array_equal(rows, ROWS)
+    with pytest.raises(DataError, match="leaves out 100 of 400 rows"):
+        adapters.as_blocks(LoaderWithoutBatches(ROWS, batches[:2]))
+    with pytest.raises(DataError, match="repeats rows"):
+        adapters.as_blocks(LoaderWithoutBatches(ROWS, [*batches, [0]]))
+
+
+def test_a_sampler_may_give_positions_of_several_numbers():
+    class Pages(LoaderWithoutBatches):
+        def __iter__(self):
+            return (self.dataset[20 * page + line][None] for page, line in self.sampler)
+
+    positions = [(page, line) for page in range(N // 20) for line in range(20)]
+    rows = source.all_rows(adapters.as_blocks(Pages(ROWS, positions)))
+    assert np.array_equal(rows, ROWS)
+    with pytest.raises(DataError, match="yields 399 rows, but its data set has 400"):
+        source.all_rows(adapters.as_blocks(Pages(ROWS, positions[1:])))
+
+
 def test_a_loader_whose_later_batches_change_between_passes_is_refused():
     torch = pytest.importorskip("torch")
     rows = torch.from_numpy(ROWS.copy())

@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from cases import every
 
 from flower_pca import simulate
-from flower_pca.hints import faults, large, shapes
+from flower_pca.hints import faults, large, shapes, totals
 from flower_pca.names.table import Table
 from flower_pca.rows.local import LocalData
 
@@ -324,6 +324,15 @@ def test_a_value_far_beyond_a_long_tail_is_not_named():
     sites = [wide_columns(seed) for seed in range(3)]
     sites[1][4567, 1] = 10 * sites[1][4567, 1]
     assert said_of_large(sites, WIDE) == ""
+
+
+def test_the_unit_of_a_number_does_not_depend_on_the_numbers_beside_it():
+    numbers = np.array(
+        [7.0, 3.14, 0.0, 1e-13, -3e-12, 0.123456789, 2.5e-7, np.nan, *np.random.default_rng(0).random(9)]
+    )
+    together = totals._unit_of_last_place(numbers)
+    assert together[:4].tolist() == [1.0, 0.01, 1.0, 1.0]
+    assert together.tolist() == [totals._unit_of_last_place(np.array([number]))[0] for number in numbers]
 
 
 @every("size", [1_000, 4_000, 16_000])

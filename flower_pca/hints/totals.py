@@ -13,6 +13,7 @@ from flower_pca.hints.sites import LEAST, AllSites
 from flower_pca.rows.local import LocalData
 
 _RARE: Final = 1e-3  # maximum probability that ordinary rows of a run cause a hint about means
+_ZERO: Final = 1e-9  # A number ends at a place if the rest is at most this share of the number, or of the place's unit.
 # Rounding changes a number by at most this much if all numbers are rounded to whole numbers.
 _MOST_ROUNDED: Final = 0.5 * (1.0 + 1e-9)
 
@@ -164,9 +165,10 @@ def _unit_of_last_place(values: Array) -> Array:
         rest *= step
         np.abs(np.subtract(values, rest, out=rest), out=rest)
         np.maximum(sizes, step, out=slack)
-        slack *= 1e-9
+        slack *= _ZERO
         fits = rest <= slack
-        if not fits.any():  # Then no number ends at an earlier place either.
+        # Then no number ends at an earlier place either, except one so small that it counts as 0 there.
+        if not fits.any() and not (sizes <= _ZERO).any():
             break
         np.copyto(steps, step, where=fits)
     return steps

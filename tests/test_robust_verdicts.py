@@ -196,6 +196,15 @@ def test_a_direction_of_one_column_alone_is_seen_in_any_basis(weight: float, alo
     assert proof.has_lone_column(U) == alone
 
 
+def test_a_direction_that_is_missing_is_none_of_one_column_alone() -> None:
+    """A column that is judged already is 0, and then a direction of it alone is 0, too."""
+    U = np.random.default_rng(0).standard_normal((30, 3))
+    U[:, 2] = 0.0
+    assert not proof.has_lone_column(U)
+    assert not proof.has_lone_column(np.zeros((30, 2)))
+    assert proof.has_lone_column(U + np.outer(np.eye(30)[4], [0.0, 0.0, 1.0]))
+
+
 @pytest.mark.slow
 def test_beside_much_noise_as_many_components_converge_where_two_attempts_agree() -> None:
     rng = np.random.default_rng(160)

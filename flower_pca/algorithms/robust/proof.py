@@ -227,7 +227,7 @@ def has_lone_column(U: Array) -> bool:
     Such a direction fits every entry of its column, outliers too, because no other column shows what the entry should
     be.
     """
-    return bool(np.sum(linalg.orth(U) ** 2, axis=1).max() > 1.0 - LEAST)
+    return bool(np.sum(linalg.spanning_basis(U) ** 2, axis=1).max() > 1.0 - LEAST)
 
 
 def power_step(G: Array, x: Array, image: Array) -> tuple[Array, Array]:

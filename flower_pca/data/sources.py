@@ -511,7 +511,7 @@ def warn_of_subfolders(folder: Path, pattern: str) -> None:
     """Warn of subfolders with tables, because the tables are not read. Subfolders with a result are left out."""
     if pattern != "*":
         return
-    below = (file for file in folder.glob("*/*") if file.is_file() and is_table(file))
+    below = (file for file in folder.glob("*/*") if is_table(file) and _can_see_file(file))
     holding = {file.parent for file in below if not file.parent.name.startswith(".") and file.parent.suffix != ".zarr"}
     if names := sorted(place.name for place in holding if not (place / "result.npz").exists()):
         warnings.warn(
@@ -520,6 +520,13 @@ def warn_of_subfolders(folder: Path, pattern: str) -> None:
             f"site with folder(path={str(folder)!r}, pattern='*/*').",
             stacklevel=2,
         )
+
+
+def _can_see_file(path: Path) -> bool:
+    """Return whether a path is a file. False if the folder of the path may not be opened."""
+    with suppress(PermissionError):
+        return path.is_file()
+    return False
 
 
 def _unreadable_files(files: Sequence[Path]) -> list[Path]:

@@ -137,3 +137,19 @@ def test_a_subfolder_with_tables_is_pointed_out(command, tmp_path, capsys):
     printed = "".join(map(str, flower_pca(capsys, *words)))
     assert printed.count("has a subfolder with tables, which are not read: later. Move the files of sites into") == 1
     assert len(table(f"folder(path={str(folder)!r}, pattern='*/trier*')")) == 30
+
+
+def test_a_subfolder_that_may_not_be_opened_is_passed_over(tmp_path, monkeypatch):
+    """Its files are listed, but nothing else is told about them."""
+    (tmp_path / "closed").mkdir()
+    for file in (tmp_path / "bonn.csv", tmp_path / "closed" / "jena.csv"):
+        file.write_text("age,bmi\n1,2\n3,5\n")
+    is_file = Path.is_file
+
+    def may_see(path):
+        if path.parent.name == "closed":
+            raise PermissionError(13, "Permission denied", str(path))
+        return is_file(path)
+
+    monkeypatch.setattr(Path, "is_file", may_see)
+    assert len(table(f"folder(path={str(tmp_path)!r})")) == 2

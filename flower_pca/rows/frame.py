@@ -186,10 +186,10 @@ def merge_moments(a: Moments, b: Moments) -> Moments:
     """Return the moments of the union of two sets of rows, without cancellation (Chan, Golub, LeVeque 1979)."""
     before, there = a.value_counts, b.value_counts
     seen = before + there
-    divisor, count = seen, None
+    # The maxima avoid a division by 0 if both sets are empty, and in columns without values.
+    divisor, count = max(a.n + b.n, 1), None
     if a.count is not None or b.count is not None:
-        divisor = np.maximum(seen, 1)  # This avoids a division by 0 in columns without values.
-        count = np.asarray(seen)
+        divisor, count = np.maximum(seen, 1), np.asarray(seen)
     delta = b.mean - a.mean
     mean = a.mean + delta * (there / divisor)
     between = delta**2 * (before * there / divisor)

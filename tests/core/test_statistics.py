@@ -1,5 +1,6 @@
 """Test fixed statistics against numpy's products, exact fractions, and Python's integers."""
 
+from dataclasses import astuple
 from fractions import Fraction
 
 import numpy as np
@@ -225,3 +226,19 @@ def test_statistics_of_wide_rows_take_the_memory_of_the_rows_once_more(n, d):
     with peak_memory() as peak:
         statistics.measure_statistics(data)
         assert peak() < (n + 8) * d * 8 + 2**24
+
+
+def test_pieces_without_rows_change_nothing():
+    X = np.random.default_rng(3).standard_normal((20, 4))
+
+    class Cut(Stored):
+        sparse, shape, dtype = True, X.shape, X.dtype
+
+        def pieces(self):
+            return (sparse.csr_array(X[start:end]) for start, end in ((0, 0), (0, 0), (0, 20), (20, 20)))
+
+    def measured(rows):
+        return astuple(statistics.measure_statistics(LocalData(rows).measured))
+
+    for found, wanted in zip(*map(measured, (Cut(), sparse.csr_array(X))), strict=True):
+        np.testing.assert_array_equal(found, wanted)

@@ -100,6 +100,9 @@ def one(kind: str, path: Path, given: argparse.Namespace) -> dict[str, object]:
         name = str(path) if kind != "h5" else f"h5(path={str(path)!r})"
         result = at_node(name, given) if given.where == "node" else in_process(name, given)
         components, messages, status = result.components_, len(result.history), str(result.status)
+        if given.where == "node" and result.feature_names_in_ is not None:
+            # The columns of nodes are in alphabetical order: c1, c10, c11, ..., c2.
+            components = components[:, np.argsort([len(name) for name in result.feature_names_in_], kind="stable")]
     return {
         "processor seconds": round(time.process_time() - began, 1),
         "seconds": round(time.monotonic() - wall, 1),

@@ -622,7 +622,6 @@ JUDGED: Final = {
         "6 percent in L (CF-PCA: 14 percent at n=3000), while the errors of the other methods continue to fall. The "
         "paper says that DCF-PCA costs much less time than CF-PCA. Here it takes as long, because seconds are those "
         "of all clients, one after the other. consensus_rpca with gamma=0.7 takes 3 or 4 rounds, and ends at 1e-7.",
-        algorithm="At n=3000 without APGM and ALM, because an iteration takes 17 seconds.",
         cause="a reading",
     ),
     "robust/zeros": Judgement(

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
-from builders import gone_on
+from builders import gone_on, sparse_random
 from cases import every
 from checks import suiting
 from people import PARTS, PEOPLE, K, X, frames, reference
@@ -235,6 +235,6 @@ def test_mistakes_in_the_rows_of_a_party_are_pointed_out(n):
 
 
 def test_a_run_says_what_was_not_looked_for_at_a_party():
-    tables = [sparse.random_array((90, 6), density=0.4, rng=np.random.default_rng(i), format="csr") for i in range(2)]
+    tables = [sparse_random(np.random.default_rng(i), 90, 6, 0.4) for i in range(2)]
     hints = simulate("krylov", tables, n_components=2, partitioned_by="columns").hints
     assert sum("were not looked for, because the rows are sparse" in hint for hint in hints) == 2

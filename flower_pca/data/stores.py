@@ -228,6 +228,8 @@ def _row_names(group: Any) -> list[str]:
         values = np.asarray(group[:])
         return [_decoded(value) for value in values[(values.dtype.names or ("index",))[0]].tolist()]
     stored = group[group.attrs.get("_index", "_index")]
+    if hasattr(stored, "keys"):  # Newer versions of anndata write texts that may be missing, although no name is.
+        stored = stored["values"]
     if not _is_text(stored):
         return [_decoded(value) for value in _array_in_memory(stored).tolist()]
     # Decode the names in parts, because decoding millions of names at once takes several times their memory.
@@ -247,11 +249,11 @@ def _columns_of_frame(group: Any) -> Mapping[str, Any]:
 
 
 def _read_column(stored: Any) -> Array:
-    """Read a column of a data frame. Categories and columns with missing values are stored as groups."""
+    """Read a column of a data frame. Categories, and columns that may have missing values, are stored as groups."""
     if hasattr(stored, "shape"):
         return _array_in_memory(stored)
     if "codes" in stored:
-        codes, kinds = np.asarray(stored["codes"][:]), _array_in_memory(stored["categories"]).astype(str)
+        codes, kinds = np.asarray(stored["codes"][:]), _read_column(stored["categories"]).astype(str)
         return np.where(codes < 0, "", kinds[np.maximum(codes, 0)]) if len(kinds) else np.full(len(codes), "")
     values, gone = _array_in_memory(stored["values"]), np.asarray(stored["mask"][:])
     if values.dtype.kind in "iufb":

@@ -829,6 +829,27 @@ def write_two_groups(path, rows):
         file["first/X"], file["second/X"] = rows, rows[:9]
 
 
+def test_texts_of_cells_that_may_be_missing_are_read(tmp_path):
+    """Newer versions of anndata write such texts for all names and categories."""
+    ad, h5py = pytest.importorskip("anndata"), pytest.importorskip("h5py")
+    rows = rows_of_site(0)
+    batches = np.array(["east", "west", "north"])[np.arange(len(rows)) % 3]
+    made = ad.AnnData(sp.csr_matrix(rows), obs={"batch": batches})
+    made.var_names, made.obs_names = NAMES, [f"cell {i}" for i in range(len(rows))]
+    made.strings_to_categoricals()
+    made.write_h5ad(tmp_path / "cells.h5ad")
+    with h5py.File(tmp_path / "cells.h5ad", "a") as file:
+        for name in ("var/_index", "obs/_index", "obs/batch/categories"):
+            if not hasattr(file[name], "keys"):
+                texts = file[name][:]
+                del file[name]
+                file[name + "/values"], file[name + "/mask"] = texts, np.zeros(len(texts), dtype=bool)
+    found = sources.table(str(tmp_path / "cells.h5ad"))
+    assert found.names == tuple(NAMES)
+    assert found.ids[:2] == ("cell 0", "cell 1")
+    np.testing.assert_array_equal(found.beside["batch"], batches)
+
+
 def write_lacking_cells(path, rows):
     ad = pytest.importorskip("anndata")
     pytest.importorskip("h5py")

@@ -128,7 +128,7 @@ def test_no_residuals_are_reported_for_robust_and_personalized_results(tmp_path)
     assert "residual" not in " ".join([*read.facts, *read.tables["Components"][0], *result.table().splitlines()[1:]])
     assert read.text["p"][0].startswith("The run has not reached its goal (max rounds)")
     assert any(
-        words.startswith("All clients share 1 component. In addition, each client has 1 component of its own.")
+        words.startswith("All clients share 1 component. In addition, each client has 1 of its own.")
         for words in read.text["p"]
     )
 

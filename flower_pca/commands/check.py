@@ -314,8 +314,7 @@ def _errors_about_words(data: str, tables: Mapping[str, Table]) -> list[str]:
 
 def _hints_of_parties(parties: Sequence[LocalData]) -> list[str]:
     """Return hints about the rows of parties with different columns, worded as in the hints of their run."""
-    from flower_pca.hints import faults
-    from flower_pca.hints.look import hints_of_first_lines
+    from flower_pca.hints.look import hints_of_first_lines, hints_of_party
 
-    found = (f"At {party.who}: {hint}" for party in parties for hint in faults.find_hints([party], party.names))
+    found = (hint for party in parties for hint in hints_of_party(party))
     return [*hints_of_first_lines(file for party in parties for file in party.table.headerless), *found]

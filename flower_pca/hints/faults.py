@@ -48,6 +48,11 @@ _FROM, _UNTIL = 32_874, 51_136  # the first days of 1990 and of 2040 in Excel's 
 _DAYS: Final = 50
 
 
+def most_unasked(names: Sequence[str] | None) -> int:
+    """Return the maximum number of entries that are examined if the user has not asked for hints."""
+    return BARE if names is None else CHEAP
+
+
 def find_hints(
     tables: Sequence[Table | LocalData], names: Sequence[str] | None = None, *, most: int = MOST
 ) -> tuple[str, ...]:

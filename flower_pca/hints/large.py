@@ -25,7 +25,6 @@ _HELD: Final = 2**18  # maximum number of entries of suspicious columns that are
 _TOGETHER: Final = 4  # number of suspicious columns that are examined together at least, because each look is a pass
 _FOLDED: Final = 16  # number of rows that are compared at once, because numpy is slow along short rows
 _FEW: Final = 3  # number of columns that rule out most rows as sums of other rows
-_LISTED: Final = 2000  # the largest number of rows that are compared with sums of other rows
 _LINES: Final = 7  # the maximum number of lines of statistics below a table
 _GAP: Final = 0.618033988749895  # A row with missing values differs from a row with 0 in their place.
 _TURNS: Final = 20  # The test for chance has 20 times as many opportunities as the search itself.
@@ -143,13 +142,14 @@ class LargeTables:
             if not len(found.large):
                 continue
             telling, large = _telling_columns(self.sample, site), found.large
+            few = len(large) <= shapes.MOST_SUMS
             # A sum is a sum in any two columns, which rule out most large rows.
-            if len(large) <= _LISTED and not shapes.sums_among(_columns_without_gaps(client, telling[:2]), large):
+            if few and not shapes.sums_among(_columns_without_gaps(client, telling[:2]), large):
                 continue
             rows = _columns_without_gaps(client, telling[: max(_HELD // max(client.n, 1), 2)])
-            if len(large) > _LISTED:  # Sums are among the largest rows.
+            if not few:  # Sums are among the largest rows.
                 sizes = np.abs(rows[large]).sum(axis=1)
-                large = np.sort(large[np.argpartition(-sizes, _LISTED)[:_LISTED]])
+                large = np.sort(large[np.argpartition(-sizes, shapes.MOST_SUMS)[: shapes.MOST_SUMS]])
             sums = shapes.sums_among(rows, large)
             if sums and _are_sums_by_chance(rows, large):
                 sums = [row for row in sums if np.allclose(2.0 * rows[row], rows.sum(axis=0), rtol=1e-9)]

@@ -47,6 +47,11 @@ def hints_of(
     return (*lines, *sizes, *found, *faults.find_hints(tables, names, most=most))
 
 
+def hints_of_party(party: LocalData, *, most: int = faults.MOST) -> list[str]:
+    """Return hints about the rows of one party whose columns no other party has. Each hint names the party."""
+    return [f"At {party.who}: {hint}" for hint in faults.find_hints([party], most=most)]
+
+
 def hints_of_first_lines(files: Iterable[str]) -> tuple[str, ...]:
     """Return a hint about text files whose first line was read as a row because it holds only numbers."""
     first, *more = dict.fromkeys(files) or ("",)

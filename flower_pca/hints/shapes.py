@@ -38,6 +38,7 @@ _LONG: Final = 10_000
 _LIGHT, _BEYOND = 2.0, 2.0
 OFTEN: Final = 5  # smallest number of equal rows that causes a hint
 _ENDS: Final = (7, 2)  # largest and smallest number of lines of statistics that are searched for below a table
+MOST_SUMS: Final = 2000  # maximum number of rows that are compared with sums of other rows
 _TRIED: Final = 50  # maximum number of rows from which a sum is tried to begin, for each row that may be a sum
 COLUMNS: Final = 8  # With this many columns, hardly any row is large in all of them by accident.
 _CODES: Final = re.compile(
@@ -427,7 +428,7 @@ def sums_among(rows: Array, candidates: Array, values: Array | None = None) -> l
     """
     if not len(candidates):
         return []
-    n, candidates = len(rows), candidates[:2000]
+    n, candidates = len(rows), candidates[:MOST_SUMS]
     own = rows[candidates] if values is None else values
     # BLAS takes a tenth of the time that numpy's sum takes for so few columns.
     close = 1e-9 * (np.ones(n) @ np.abs(rows) + 1.0)

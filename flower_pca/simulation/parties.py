@@ -20,7 +20,7 @@ from flower_pca.core.config import PCAConfig
 from flower_pca.core.drive import drive
 from flower_pca.hints import faults
 from flower_pca.hints.identifiers import find_identifiers
-from flower_pca.hints.look import hints_of_first_lines
+from flower_pca.hints.look import hints_of_first_lines, hints_of_party
 from flower_pca.hints.sizes import hints_of_sizes
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
@@ -138,9 +138,7 @@ class PartyData:
     def _hints_of_mistakes(self) -> Iterator[str]:
         """Yield hints about mistakes in the rows of each party, such as lines of totals."""
         for table in (party.data for party in self.columns):
-            most = faults.BARE if table.names is None else faults.CHEAP
-            for hint in faults.find_hints([table], most=most):
-                yield f"At {table.who}: {hint}"
+            yield from hints_of_party(table, most=faults.most_unasked(table.names))
 
 
 def _require_same_people(tables: Sequence[LocalData]) -> None:

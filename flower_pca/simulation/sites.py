@@ -107,7 +107,7 @@ def with_hints(result: PCAResult, clients: Sequence[LocalData], frame: Callable[
     if result.privacy is not None:  # Hints would reveal more about the rows than the result, which has noise.
         return result
     names = labels.tuple_of(result.feature_names_in_)
-    most = faults.BARE if names is None else faults.CHEAP
+    most = faults.most_unasked(names)
     of_sites: list[str] = []
     of_columns: tuple[str, ...] = ()
     alone: int | None = None

@@ -34,6 +34,9 @@ _SINGLE: Final = 0.6
 # S'S is formed from pieces with at most _PRODUCTS products of two entries, or _PER_PIECE for each entry of S'S up to
 # _MOST_PRODUCTS, which take at most 400 MB. Smaller pieces would take longer, because their products are soon full.
 _PRODUCTS, _PER_PIECE, _MOST_PRODUCTS = 2**22, 16, 2**25
+# S'S of a piece is formed in one stripe of rows for every so many stored entries of a row, if all its entries have a
+# product. Each stripe has the entries from the diagonal on, so that many stripes form little more than half of S'S.
+_PER_STRIPE: Final = 8
 _AT_ONCE: Final = 64  # the number of rows of S'S that are updated at a time
 
 
@@ -106,11 +109,34 @@ def sum_of_sparse_products(rows: Iterable[Any], d: int) -> Array:
     It is formed from pieces of rows, and a piece's product takes at most a few times the memory of the sum.
     """
     total: Array | None = None
+    by_stripes = False
     for piece in (piece for S in rows for piece in _double_pieces(S)):
+        if (stripes := _stripes(piece)) > 1:
+            by_stripes = True
+            total = np.zeros((d, d)) if total is None else total
+            _add_upper_triangle(total, piece, stripes)
+            continue
         # The transpose of the product is stored by rows, like the sum.
         product = (piece.T @ piece).T.toarray()
         total = product if total is None else np.add(total, product, out=total)
+    if by_stripes and total is not None:
+        _mirror(total)
     return np.zeros((d, d)) if total is None else total
+
+
+def _stripes(S: Any) -> int:
+    """Return in how many stripes S'S is formed in the least time."""
+    products = int(np.sum(np.diff(S.indptr).astype(np.int64) ** 2))
+    return products // (_PER_STRIPE * S.nnz) if products >= S.shape[1] ** 2 else 1
+
+
+def _add_upper_triangle(total: Array, S: Any, stripes: int) -> None:
+    """Add to `total` the upper triangle of S'S, and some entries below it, for sparse rows S."""
+    d = S.shape[1]
+    columns, width = S.tocsc().T, -(-d // stripes)
+    for start in range(0, d, width):
+        total[start : start + width, start:] += (columns[start : start + width] @ S).toarray()
+        S = S[:, width:]
 
 
 def _double_pieces(S: Any) -> Iterator[Any]:

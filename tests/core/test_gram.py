@@ -66,6 +66,22 @@ def test_sparse_rows_are_multiplied_piece_by_piece_to_the_same_sum(monkeypatch: 
         assert np.abs(found - right).max() <= 1e-14 * right.max()
 
 
+@pytest.mark.parametrize("stored_per_stripe", [1, 2, 5, 1000])
+def test_a_product_without_zeros_is_formed_in_stripes_with_the_bits_of_the_whole_product(
+    stored_per_stripe: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    S = sparse_rows(900, 67, 0.2)
+    pieces = [S, S[:20]]  # The product of only 20 rows has zeros, so that it is formed whole.
+    dense = np.vstack([piece.toarray() for piece in pieces])
+    monkeypatch.setattr(gram, "_PRODUCTS", 70_000)  # The first piece is multiplied in three parts.
+    monkeypatch.setattr(gram, "_PER_PIECE", 0)
+    monkeypatch.setattr(gram, "_PER_STRIPE", stored_per_stripe)
+    found = gram.sum_of_sparse_products(pieces, 67)
+    assert np.abs(found - dense.T @ dense).max() <= len(dense) * np.finfo(float).eps * np.abs(found).max()
+    monkeypatch.setattr(gram, "_stripes", lambda S: 1)
+    assert np.array_equal(found, gram.sum_of_sparse_products(pieces, 67))
+
+
 @pytest.mark.parametrize("share", [0.01, 0.3])
 def test_missing_values_of_sparse_rows_are_filled_before_they_are_multiplied(share: float) -> None:
     S = sparse_rows(400, 60, share)

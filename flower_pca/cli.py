@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     data = getattr(given, "data", None)
     if more and (data is None or any(word.startswith("-") for word in more)):
         parser.error(f"unrecognized arguments: {' '.join(more)}{_remedy_for_other_names(more)}")
-    wording = common.OptionWording(data or "x.csv", drops=hasattr(given, "drop"))
+    wording = common.OptionWording.of_command(given)
     try:
         if more:
             raise common.error_of_several_files(given, more)

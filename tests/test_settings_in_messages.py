@@ -127,6 +127,17 @@ def test_every_option_of_the_table_is_one_of_the_command_line(capsys):
     assert set(OPTIONS.values()) <= known
 
 
+@every("command", ["run", "check", "compare", "audit", "track --batch 1"])
+def test_a_command_that_lacks_an_option_names_the_command_that_has_it(command, tmp_path, capsys):
+    path = tmp_path / "people.csv"
+    path.write_text("sex,age\nf,30\nm,41\nf,52\n")
+    assert cli.main([*command.split(), str(path)]) != 0
+    printed = "".join(capsys.readouterr())
+    has_option = command in ("run", "check")
+    assert ("use --categorical sex." in printed) == has_option
+    assert ("use --categorical sex of flower-pca run." in printed) != has_option
+
+
 @every(("name", "spec"), [("variants", "variants(maf=0.01)"), ("highly_variable", "seurat(20)")])
 def test_an_error_knows_each_setting_that_the_command_line_has_an_option_for(name, spec):
     with pytest.raises(ConfigError) as caught:
@@ -207,7 +218,7 @@ def test_columns_of_text_are_named_together_in_one_spec():
         assert said.count("beside=") == 1
         assert "beside=['site', 'sex', 'note'])" in said
     assert "or leave them out with --drop sex,note, or" not in common.OptionWording("x.csv").in_options(error.words)
-    assert ", leave them out with --drop sex,note, or" in common.OptionWording("x.csv", drops=True).in_options(
+    assert ", leave them out with --drop sex,note, or" in common.OptionWording("x.csv", options={"--drop"}).in_options(
         error.words
     )
 

@@ -44,6 +44,7 @@ def test_the_command_masks_if_it_is_told_to(tmp_path, capsys):
     [
         (["none.npy", "--batch", "6", "--components", "2"], "No file or folder named 'none.npy'"),
         (["{}", "--batch", "0", "--components", "2"], "--batch must be a whole number of at least 1"),
+        (["{}", "--components", "2"], "Give --batch, the number of rows of a step"),
         (["{}", "--batch", "6", "--components", "99"], "Client 0 has only 40 columns, too few for --components "),
         (["{}", "--batch", "6", "--components", "2", "--clients", "7"], "--clients must be a whole number from 1 to"),
         (

@@ -84,7 +84,7 @@ def run_check(args: argparse.Namespace) -> int:
             hints = _trial_run(args, read, sites, hints)
         hints += common.texts_of_warnings(said)
     found += hints
-    wording = common.OptionWording(args.data, drops=True)
+    wording = common.OptionWording.of_command(args)
     errors = [*dict.fromkeys(wording.in_options(error) for error in (*read.errors, *read.refused))]
     found = [*dict.fromkeys(map(wording.in_options, found))]
     if args.json:

@@ -16,12 +16,12 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from flower_pca.base import checks, files, labels, spec
 from flower_pca.base.errors import ConfigError, DataError, FlowerPCAError
@@ -525,12 +525,19 @@ class OptionWording:
     ----------
     data : str, default="x.csv"
         The DATA argument of the command.
-    drops : bool, default=False
-        Whether the command has the option --drop.
+    options : collection of str
+        The options of the command. The default is all options that a message can name, and not --drop.
     """
 
     data: str = "x.csv"
-    drops: bool = False
+    options: Collection[str] = frozenset(OPTIONS.values())
+
+    @classmethod
+    def of_command(cls, args: argparse.Namespace) -> Self:
+        """Return the translation for a command with these arguments."""
+        return cls(
+            getattr(args, "data", None) or cls.data, frozenset(f"--{name.replace('_', '-')}" for name in vars(args))
+        )
 
     def in_options(self, sentence: str) -> str:
         """Return the sentence with settings as options of the command."""
@@ -541,12 +548,13 @@ class OptionWording:
             case ["option", name]:
                 return OPTIONS.get(name, name)
             case ["option", name, value] if name in OPTIONS and not isinstance(value, dict):
-                return _option_text(name, value)
-            case ["reading", "gaps", [*codes]]:
+                elsewhere = "" if OPTIONS[name] in self.options else " of flower-pca run"
+                return f"{_option_text(name, value)}{elsewhere}"
+            case ["reading", "gaps", [*codes]] if OPTIONS["gaps"] in self.options:
                 return f"with --gaps={','.join(map(str, codes))}"
             case ["reading", name, value]:
                 return f'by a spec, "{self._spec_with(name, value)}"'
-            case ["apart", columns] if self.drops:
+            case ["apart", columns] if "--drop" in self.options:
                 return f"leave them out with --drop {shlex.quote(','.join(columns))}"
             case ["apart", columns]:
                 return f"read these columns separately {self._option_for(['reading', 'beside', columns])}"

@@ -227,7 +227,9 @@ def _write_files(result: TrackingResult, tracker: Tracker, folder: Path, title: 
 
 def _refuse_conflicts(args: argparse.Namespace) -> None:
     """Raise a ConfigError if options do not work together."""
-    if args.batch is not None or not args.follow:
+    if args.batch is None and not args.follow:
+        raise ConfigError("Give --batch, the number of rows of a step at all clients together, such as --batch 60.")
+    if args.batch is not None:
         checks.integer("--batch", args.batch, least=1)
     if args.clients is not None and args.follow:
         raise ConfigError("With --follow, each site of the folder is a client. Leave --clients out.")

@@ -158,7 +158,7 @@ def test_columns_of_a_table_are_chosen_and_left_out(tmp_path, capsys, unillustra
     ("more", "sentence"),
     [
         (("--clients", 3, "--follow"), "With --follow, each site of the folder is a client. Leave --clients out."),
-        (("--interval", 3), "--batch must be a whole number of at least 1, not None."),
+        (("--interval", 3), "Give --batch, the number of rows of a step"),
         (("--interval", 3, "--batch", 9), "--interval is for --follow. Add --follow, or leave"),
         (("--sites", "a", "--batch", 9), "--sites is for --follow. Add --follow, or leave --sites out."),
         (("--follow", "--steps", 0), "--steps must be a whole number of at least 1, not 0."),

@@ -535,9 +535,8 @@ class OptionWording:
     @classmethod
     def of_command(cls, args: argparse.Namespace) -> Self:
         """Return the translation for a command with these arguments."""
-        return cls(
-            getattr(args, "data", None) or cls.data, frozenset(f"--{name.replace('_', '-')}" for name in vars(args))
-        )
+        options = frozenset(f"--{name.replace('_', '-')}" for name in vars(args))
+        return cls(getattr(args, "data", None) or cls.data, options)
 
     def in_options(self, sentence: str) -> str:
         """Return the sentence with settings as options of the command."""

@@ -86,7 +86,7 @@ class PerPCA(Personalized[PerState]):
     Reference: Shi and Kontar, "Personalized PCA: decoupling shared and unique features", JMLR 2024,
     Algorithms 1 and 2.
     Cost per round: 4 n_i d (r1 + r2) flops on a client, and r1 + 1 columns of d floats each way.
-    Prefer it: to reproduce the paper. `ExactPerPCA` finds the same result in 5 to 100 times fewer rounds.
+    Prefer it: to reproduce the paper. `ExactPerPCA` finds the same result in 3 to 90 times fewer rounds.
 
     Parameters
     ----------

@@ -28,7 +28,7 @@ from flower_pca.hints.large import LargeTables, columns_with_few_values, columns
 from flower_pca.hints.missing import codes_for_missing, empty_rows_and_columns, suspicious_zeros
 from flower_pca.hints.sentences import AS_MEAN, SAID, not_looked_for, shorten_hints
 from flower_pca.hints.sites import ENDS, FEW, LEAST, MANY, AllSites, Site
-from flower_pca.hints.totals import lines_of_totals, lines_of_totals_hints, totals_by_sums
+from flower_pca.hints.totals import SumsOfSites, lines_of_totals, lines_of_totals_hints, totals_by_sums
 from flower_pca.hints.units import SITES, WIDE, columns_in_other_units, mixed_units
 from flower_pca.names.table import Table
 from flower_pca.rows.local import LocalData
@@ -123,9 +123,10 @@ def _hints_of_large_tables(
         warnings.simplefilter("ignore", RuntimeWarning)
         tables = LargeTables.of(clients, sample, columns=narrow)
         found = [list(tables.hints_of_empty_rows())]
-        ends = totals_by_sums(sample, clients)
+        sums = SumsOfSites.of(clients)
+        ends = totals_by_sums(sample, clients, sums)
         tables.cut = [ends[i][0] if i in ends else 0 for i in range(len(clients))]
-        found += [[hint for _, hint in ends.values()], list(tables.hints_of_statistics())]
+        found += [[hint for _, hint in ends.values()], list(tables.hints_of_statistics(sums))]
         found += [list(tables.hints_of_sums()), list(tables.hints_of_repeats())]
         if narrow:
             found += tables.hints_by_extremes(columns_with_odd_extremes, _OF_EXTREMES)

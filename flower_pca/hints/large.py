@@ -18,12 +18,14 @@ from flower_pca.base.linalg import Array
 from flower_pca.hints import missing, shapes
 from flower_pca.hints.doubles import doubles, least_repeated
 from flower_pca.hints.sites import ENDS, AllSites, Site
+from flower_pca.hints.totals import SumsOfSites
 from flower_pca.rows.local import LocalData
 
 ROWS: Final = 2**21  # maximum number of rows of all sites for which numbers and a few columns are kept (some 200 MB)
 _HELD: Final = 2**18  # maximum number of entries of suspicious columns that are examined at a time (2 MB)
 _TOGETHER: Final = 4  # number of suspicious columns that are examined together at least, because each look is a pass
-_FOLDED: Final = 16  # number of rows that are compared at once, because numpy is slow along short rows
+_STACKED: Final = 2**17  # number of entries of sites of equal length that are passed over together (1 MB)
+_FOLDED: Final = 1024  # number of entries of rows that are compared at once, because numpy is slow along short rows
 _FEW: Final = 3  # number of columns that rule out most rows as sums of other rows
 _LINES: Final = 7  # the maximum number of lines of statistics below a table
 _GAP: Final = 0.618033988749895  # A row with missing values differs from a row with 0 in their place.
@@ -72,6 +74,8 @@ class LargeTables:
         A sample of the rows of each site, with its first and last rows.
     passes : list of Pass
         What a pass over the rows of each site has found. Empty if there are too many rows.
+    telling : Telling or None
+        The columns in which sums of rows are looked for. None if there are too many rows.
     cut : list of int
         The number of last lines of each site that hold totals or statistics.
     sums : list of list of int
@@ -83,6 +87,7 @@ class LargeTables:
     clients: Sequence[LocalData]
     sample: AllSites
     passes: list[Pass]
+    telling: Telling | None
     cut: list[int]
     sums: list[list[int]]
     left_out: dict[str, str]
@@ -90,17 +95,14 @@ class LargeTables:
     @classmethod
     def of(cls, clients: Sequence[LocalData], sample: AllSites, *, columns: bool) -> LargeTables:
         """Pass over the rows. The extremes of columns are found only if `columns` is true."""
-        made = cls(clients, sample, [], [0] * len(clients), [[] for _ in clients], {})
+        made = cls(clients, sample, [], None, [0] * len(clients), [[] for _ in clients], {})
         n = sum(client.n for client in clients)
         if n > ROWS:
             because = f"there are more than {ROWS:,} rows"
             made.left_out = {_TOTALS: because, _REPEATS: because, "single wrong values": because}
         else:
-            weights = _weights(sample)
-            made.passes = [
-                _pass_over(client, site, _telling_columns(sample, site), weights, extremes=columns)
-                for client, site in zip(clients, sample.sites, strict=True)
-            ]
+            made.telling = Telling.of(sample)
+            made.passes = _passes(clients, made.telling, _weights(sample), extremes=columns)
         return made
 
     @property
@@ -120,28 +122,29 @@ class LargeTables:
                 seen = np.broadcast_to(client.measured.approximate_means()[1], client.d)
                 yield from missing.hints_of_empty_columns(site.who, client.n, np.asarray(seen), self.sample.columns)
 
-    def hints_of_statistics(self) -> Iterator[str]:
-        """Yield hints about last lines that hold statistics of the lines above them."""
+    def hints_of_statistics(self, sums: SumsOfSites) -> Iterator[str]:
+        """Yield hints about last lines that hold statistics of the lines above them. `sums` are those of all rows."""
+        if not self.passes:
+            return
         telling = self.sample.most_varied_columns
-        for i, (client, site, found) in enumerate(zip(self.clients, self.sample.sites, self.passes, strict=False)):
-            columns = telling[(found.lowest < found.highest)[telling]][: max(_HELD // max(client.n, 1), 2)]
-            if client.n <= 2 * ENDS or len(columns) < 2:
-                continue
-            means, seen = client.measured.approximate_means()
-            totals = (means * seen)[columns]
-            if not _may_be_statistics(site.rows[:, columns], self.sample.levels[i, 1, columns], totals, found, columns):
-                continue
-            rows = _columns_of(client, columns)
-            if said := shapes.statistics_below(rows):
+        ends = np.array([(found.lowest[telling], found.highest[telling]) for found in self.passes])
+        varied = ends[:, 0] < ends[:, 1]
+        most = [max(_HELD // max(client.n, 1), 2) for client in self.clients]
+        looked = varied & (np.cumsum(varied, axis=1) <= np.array(most)[:, None])
+        looked[[client.n <= 2 * ENDS for client in self.clients]] = False
+        fits = _may_be_statistics(self, telling, looked, ends, sums.totals[:, telling])
+        for i in np.flatnonzero(fits & (looked.sum(axis=1) >= 2)).tolist():
+            client = self.clients[i]
+            if said := shapes.statistics_below(_columns_of(client, telling[looked[i]])):
                 self.cut[i] = max(self.cut[i], len(said))
                 yield shapes.hint_of_statistics(client.table.place, client.n, said)
 
     def hints_of_sums(self) -> Iterator[str]:
         """Yield hints about rows that are the sum of rows before them, or of all other rows."""
-        for i, (client, site, found) in enumerate(zip(self.clients, self.sample.sites, self.passes, strict=False)):
-            if not len(found.large):
+        for i, (client, found) in enumerate(zip(self.clients, self.passes, strict=False)):
+            if not len(found.large) or self.telling is None:
                 continue
-            telling, large = _telling_columns(self.sample, site), found.large
+            telling, large = self.telling.columns[self.telling.varied[i]], found.large
             few = len(large) <= shapes.MOST_SUMS
             # A sum is a sum in any two columns, which rule out most large rows.
             if few and not shapes.sums_among(_columns_without_gaps(client, telling[:2]), large):
@@ -208,12 +211,13 @@ class LargeTables:
 
     def _extremes(self) -> tuple[Array, Array]:
         """Return the smallest and the largest value of each column at each site, both sites x d."""
-        lowest, highest = [], []
-        for site, found, cut in zip(self.sample.sites, self.passes, self.cut, strict=True):
-            last = site.rows[-ENDS:][: len(site.rows[-ENDS:]) - cut]
-            lowest.append(np.fmin.reduce(np.concatenate([found.lowest[None], last])))
-            highest.append(np.fmax.reduce(np.concatenate([found.highest[None], last])))
-        return np.stack(lowest), np.stack(highest)
+        last = np.full((len(self.clients), ENDS, len(self.sample.columns)), np.nan)
+        for some, site, cut in zip(last, self.sample.sites, self.cut, strict=True):
+            rows = site.rows[-ENDS:]
+            some[: len(rows) - cut] = rows[: len(rows) - cut]
+        lowest = np.fmin([found.lowest for found in self.passes], np.fmin.reduce(last, axis=1))
+        highest = np.fmax([found.highest for found in self.passes], np.fmax.reduce(last, axis=1))
+        return np.asarray(lowest), np.asarray(highest)
 
 
 def columns_with_odd_extremes(tables: LargeTables, lowest: Array, highest: Array) -> Array:
@@ -250,35 +254,161 @@ def columns_with_few_values(tables: LargeTables, lowest: Array, highest: Array) 
     return np.flatnonzero(constant | (two & differ))
 
 
-def _pass_over(client: LocalData, site: Site, telling: Array, weights: Array, *, extremes: bool) -> Pass:
-    """Pass once over the rows of a client."""
-    lowest, highest = _Extremes(np.fmin, client.d), _Extremes(np.fmax, client.d)
-    marks = np.empty(client.n)
-    large: list[Array] = []
-    empty: list[Array] = []
-    sizes = np.abs(np.nan_to_num(site.rows[:, telling]))
-    limits = 1.5 * np.median(sizes, axis=0)
-    positive = np.nanmin(site.rows[:, telling], axis=0, initial=np.inf) >= 0.0
-    # A sum of rows must be large only in columns without negative values. In others, it may be close to 0.
-    if positive.sum() >= _FEW:
-        telling, limits, positive = telling[positive], limits[positive], positive[positive]
-    start, body = 0, client.n - ENDS
-    for block in client.blocks():
-        stop = start + len(block)
-        if extremes and start < body:
-            for found in (lowest, highest):
-                found.add(block[: body - start])
-        filled = block
-        if client.missing:
-            blank = np.flatnonzero(np.isnan(block[:, 0]))
-            empty.append(start + blank[np.isnan(block[blank]).all(axis=1)])
-            filled = np.nan_to_num(block, nan=_GAP)
-        marks[start:stop] = filled @ weights
-        if len(telling) > 1:
-            large.append(start + _large_rows(block, telling, limits, positive))
-        start = stop
-    ends = lowest.by_column, highest.by_column
-    return Pass(*ends, marks, *(np.concatenate([np.array([], dtype=int), *some]) for some in (large, empty)))
+@dataclass(frozen=True, eq=False)
+class Telling:
+    """The columns in which sums of rows are looked for, and how large the values of a sum are.
+
+    Attributes
+    ----------
+    columns : ndarray
+        The positions of c columns with the most different values.
+    varied : ndarray
+        Whether a column has several values at a site, sites x c.
+    limits : ndarray
+        The absolute values of a sum exceed these limits, sites x c. They are infinite at sites without sums.
+    limited : ndarray
+        Whether the limit of a column is to be exceeded at a site, sites x c.
+    positive : ndarray
+        Whether in addition the column has no negative values in the sample of a site, sites x c.
+    shares : ndarray
+        The share of rows of the sample of a site that exceed the limit, sites x c.
+    """
+
+    columns: Array
+    varied: Array
+    limits: Array
+    limited: Array
+    positive: Array
+    shares: Array
+
+    @classmethod
+    def of(cls, sample: AllSites) -> Telling:
+        """Choose the columns from a sample of the rows of all sites."""
+        columns = sample.most_varied_columns[: shapes.COLUMNS]
+        parts = []
+        for stack in sample.stacks:
+            rows = stack.rows[:, :, columns]
+            low = np.fmin.reduce(rows, axis=1, initial=np.inf)
+            if not stack.is_complete:
+                rows = np.nan_to_num(rows)
+            sizes = np.abs(rows)
+            limits = 1.5 * np.median(sizes, axis=1)
+            shares = (sizes > limits[:, None]).mean(axis=1)
+            parts.append((shapes.varied_columns(rows), limits, low >= 0.0, shares))
+        varied, limits, positive, shares = map(sample.by_site, zip(*parts, strict=True))
+        # A sum of rows must be large only in columns without negative values. In others, it may be close to 0.
+        positive = positive & varied
+        limited = np.where(positive.sum(axis=1, keepdims=True) >= _FEW, positive, varied)
+        none = limited.sum(axis=1, keepdims=True) < 2
+        return cls(columns, varied, np.where(none, np.inf, limits), limited | none, positive, shares)
+
+    def at(self, places: Sequence[int]) -> Telling:
+        """Return what holds for the sites at these positions, with the columns first that fewest rows exceed."""
+        order = np.argsort(np.where(self.limited, self.shares, 1.0)[places].mean(axis=0), kind="stable")
+        sides = (self.varied, self.limits, self.limited, self.positive, self.shares)
+        return Telling(self.columns[order], *(side[places][:, order] for side in sides))
+
+    def large_rows(self, rows: Array) -> Array:
+        """Return the positions of rows whose absolute values are so large that the rows may be sums of other rows.
+
+        The sites take turns in `rows`: the first row of each of them comes first. In columns without negative values,
+        a sum of at least three rows exceeds the sum of the three rows before it.
+        """
+        sites = len(self.limits)
+        found: Array | None = None
+        for j, limits, limited in zip(self.columns.tolist(), self.limits.T, self.limited.T, strict=True):
+            if not limited.any():
+                continue
+            if found is None:
+                fits = np.abs(rows[:, j].reshape(-1, sites)) > limits
+                found = np.flatnonzero(fits if limited.all() else fits | ~limited)
+            else:
+                where = found % sites
+                fits = np.abs(rows[found, j]) > limits[where]
+                found = found[fits if limited.all() else fits | ~limited[where]]
+            if not len(found):
+                return found
+        if found is None:
+            return np.array([], dtype=int)
+        # The first three rows of a block are kept, because the rows before them are in another block.
+        first, later = found[found < 3 * sites], found[found >= 3 * sites]
+        for j, positive in zip(self.columns.tolist(), self.positive.T, strict=True):
+            if len(later) and positive.any():
+                three = np.nan_to_num(rows[later[:, None] - sites * np.arange(1, 4), j]).sum(axis=1)
+                later = later[(rows[later, j] >= three * (1.0 - 1e-9)) | ~positive[later % sites]]
+        return np.concatenate([first, later])
+
+
+def _passes(clients: Sequence[LocalData], telling: Telling, weights: Array, *, extremes: bool) -> list[Pass]:
+    """Pass once over the rows of all clients. Small clients of equal length are passed over together."""
+    by_length: dict[int, list[int]] = {}
+    for i, client in enumerate(clients):
+        by_length.setdefault(client.n, []).append(i)
+    passes: dict[int, Pass] = {}
+    for n, places in by_length.items():
+        several = max(_STACKED // max(n * len(weights), 1), 1)
+        for start in range(0, len(places), several):
+            some = places[start : start + several]
+            seen = _SeenRows(n, telling.at(some), weights, extremes=extremes)
+            for block in _blocks_side_by_side([clients[i] for i in some]):
+                seen.add(block)
+            passes.update(zip(some, seen.passes(), strict=True))
+    return [passes[i] for i in range(len(clients))]
+
+
+def _blocks_side_by_side(clients: Sequence[LocalData]) -> Iterator[Array]:
+    """Yield blocks of rows of a client, or one block with the rows of several clients of equal length side by side."""
+    if len(clients) == 1:
+        return clients[0].blocks()
+    # Long rows are compared faster than short ones.
+    rows = np.stack([Site.of_table(client, "").rows for client in clients], axis=1)
+    return iter([rows.reshape(len(rows), -1)])
+
+
+class _SeenRows:
+    """What is found while the rows of some sites of n rows each pass by, in blocks with the sites side by side."""
+
+    def __init__(self, n: int, telling: Telling, weights: Array, *, extremes: bool) -> None:
+        self._telling, self._weights = telling, weights
+        self._sites = len(telling.limits)
+        width = self._sites * len(weights)
+        self._ends = [_Extremes(of, width) for of in (np.fmin, np.fmax)]
+        self._body = n - ENDS if extremes else 0
+        self._start = 0
+        self._marks = np.empty((n, self._sites))
+        self._large: list[Array] = []
+        self._empty: list[Array] = []
+
+    def add(self, block: Array) -> None:
+        """Add the next rows."""
+        start, stop = self._start, self._start + len(block)
+        if start < self._body:
+            for ends in self._ends:
+                ends.add(block[: self._body - start])
+        rows = block.reshape(-1, len(self._weights))
+        marks = rows @ self._weights
+        if (gaps := np.flatnonzero(np.isnan(marks))).size:
+            some = rows[gaps]
+            blank = np.isnan(some)
+            marks[gaps] = np.where(blank, _GAP, some) @ self._weights
+            self._empty.append(start * self._sites + gaps[blank.all(axis=1)])
+        self._marks[start:stop] = marks.reshape(-1, self._sites)
+        self._large.append(start * self._sites + self._telling.large_rows(rows))
+        self._start = stop
+
+    def passes(self) -> list[Pass]:
+        """Return what was found at each site."""
+        lowest, highest = (ends.by_column.reshape(self._sites, -1) for ends in self._ends)
+        large, empty = (np.concatenate([np.array([], dtype=int), *some]) for some in (self._large, self._empty))
+        return [
+            Pass(
+                lowest[k],
+                highest[k],
+                self._marks[:, k],
+                *(some[some % self._sites == k] // self._sites for some in (large, empty)),
+            )
+            for k in range(self._sites)
+        ]
 
 
 class _Extremes:
@@ -289,11 +419,12 @@ class _Extremes:
 
     def __init__(self, of: np.ufunc, d: int) -> None:
         self._of = of
-        self._folded, self._others = np.full((_FOLDED, d), np.nan), np.full(d, np.nan)
+        self._folded, self._others = np.full((max(_FOLDED // d, 1), d), np.nan), np.full(d, np.nan)
 
     def add(self, block: Array) -> None:
         """Add a block of rows."""
-        whole = len(block) // _FOLDED * _FOLDED if block.flags.c_contiguous else 0
+        rows = len(self._folded)
+        whole = len(block) // rows * rows if block.flags.c_contiguous else 0
         if whole:
             some = self._of.reduce(block[:whole].reshape(-1, self._folded.size), axis=0)
             self._of(self._folded, some.reshape(self._folded.shape), out=self._folded)
@@ -306,23 +437,6 @@ class _Extremes:
         return np.asarray(self._of(self._others, self._of.reduce(self._folded, axis=0)))
 
 
-def _large_rows(block: Array, columns: Array, limits: Array, positive: Array) -> Array:
-    """Return the positions of rows whose absolute values are so large in some columns that the rows may be sums.
-
-    In columns without negative values, a sum of at least three rows exceeds the sum of the three rows before it.
-    """
-    rows: Array = np.flatnonzero(np.abs(block[:, columns[0]]) > limits[0])
-    for j, limit in zip(columns[1:].tolist(), limits[1:].tolist(), strict=True):
-        rows = rows[np.abs(block[rows, j]) > limit]
-    some = columns[positive]
-    if not len(rows) or not len(some):
-        return rows
-    # The first three rows of a block are kept, because the rows before them are in another block.
-    first, later = rows[rows <= 2], rows[rows > 2]
-    three = sum(np.nan_to_num(block[np.ix_(later - back, some)]) for back in (1, 2, 3))
-    return np.concatenate([first, later[(block[np.ix_(later, some)] >= three * (1.0 - 1e-9)).all(axis=1)]])
-
-
 def _are_sums_by_chance(rows: Array, large: Array) -> bool:
     """Return whether large rows would also be sums of other rows if they stood in each other's places.
 
@@ -330,12 +444,6 @@ def _are_sums_by_chance(rows: Array, large: Array) -> bool:
     """
     turns = range(1, min(len(large), _TURNS + 1))
     return any(shapes.sums_among(rows, large, values=rows[np.roll(large, turn)]) for turn in turns)
-
-
-def _telling_columns(sample: AllSites, site: Site) -> Array:
-    """Return the columns in which sums of rows are looked for at a site."""
-    columns = sample.most_varied_columns[: shapes.COLUMNS]
-    return np.asarray(columns[shapes.varied_columns(np.nan_to_num(site.rows[:, columns]))])
 
 
 def _columns_of(client: LocalData, columns: Array) -> Array:
@@ -381,8 +489,11 @@ def _equal_rows(clients: Sequence[LocalData], marks: Sequence[Array], rounding: 
     every = _comparable_numbers(marks, rounding)
     every.sort()  # In place: the order of the rows takes much more memory, and is needed only for equal rows.
     starts = _starts_of_groups(every, rounding)
+    equal, least = len(every) - len(starts), min(least_repeated(client.n) for client in clients)
+    if equal < min(least, shapes.OFTEN - 1):
+        return None
     sizes = np.diff(starts, append=len(every))
-    if sizes.max() < shapes.OFTEN and len(every) - len(starts) < min(least_repeated(client.n) for client in clients):
+    if sizes.max() < shapes.OFTEN and equal < least:
         return None  # So few rows cause no hint. Among millions, a few numbers are equal by accident.
     order = np.argsort(_comparable_numbers(marks, rounding), kind="stable")
     found = np.empty(len(every), dtype=np.int64)
@@ -400,8 +511,10 @@ def _comparable_numbers(marks: Sequence[Array], rounding: float) -> Array:
 
     A fill value such as 1e20 hides the other values of its row, so such rows get different numbers.
     """
-    every = np.concatenate(marks)
-    far = np.flatnonzero(np.abs(every) > _FAR / np.finfo(np.float64).eps * rounding)
+    every, most = np.concatenate(marks), _FAR / np.finfo(np.float64).eps * rounding
+    if -most <= every.min(initial=0.0) and every.max(initial=0.0) <= most:
+        return every
+    far = np.flatnonzero(np.abs(every) > most)
     every[far] = np.abs(every[far]).max(initial=0.0) * np.arange(2, len(far) + 2)
     return every
 
@@ -430,21 +543,28 @@ def _differ(clients: Sequence[LocalData], some: Array, others: Array) -> Array:
     return np.array([not np.array_equal(rows[a], rows[b], equal_nan=True) for a, b in pairs])
 
 
-def _may_be_statistics(rows: Array, median: Array, totals: Array, found: Pass, columns: Array) -> bool:
-    """Return whether one of the last lines of a sample may hold a statistic of the lines above them.
+def _may_be_statistics(tables: LargeTables, columns: Array, looked: Array, ends: Array, totals: Array) -> Array:
+    """Return for each site whether one of the last lines may hold a statistic of the lines above them.
 
-    `totals` are the sums of these columns over all rows.
+    Only these columns of the sample are read, and at each site only those that are `looked` at (sites x c). `ends`
+    (sites x 2 x c) are their extremes, and `totals` (sites x c) their sums over all rows.
     """
-    above, below = rows[:-ENDS], rows[-_LINES:]
-    n = len(found.marks)
-    deviation = np.nanstd(above, axis=0)
-    near = _NEAR * deviation + 0.01
-    mean = np.nanmean(above, axis=0)
-    # The columns of centered rows have small sums, so an estimate from the sample would fit every line.
-    sums = totals - np.cumsum(np.nan_to_num(below)[::-1], axis=0)[::-1]
-    known: list[tuple[Any, Any]] = [
-        (mean, near), (median, near), (deviation, near), (n - ENDS, ENDS), (sums, near + _SUM_ERROR * np.abs(totals)),
-        (found.lowest[columns], near), (found.highest[columns], near),
-    ]  # fmt: skip
-    fits = ((np.abs(below - of) <= slack) | np.isnan(below) for of, slack in known)
-    return any(bool(some.all(axis=1).any()) for some in fits)
+    found = np.zeros(len(tables.clients), dtype=bool)
+    for stack in tables.sample.stacks:
+        places, rows = stack.places, stack.rows[:, :, columns]
+        above, below = rows[:, :-ENDS], rows[:, -_LINES:]
+        n = np.array([[[tables.clients[i].n]] for i in places])
+        deviation, mean = (of(above, axis=1)[:, None] for of in (np.nanstd, np.nanmean))
+        median = tables.sample.levels[places, 1][:, None, columns]
+        near = _NEAR * deviation + 0.01
+        # The columns of centered rows have small sums, so an estimate from the sample would fit every line.
+        total = totals[places][:, None]
+        sums = total - np.cumsum(np.nan_to_num(below)[:, ::-1], axis=1)[:, ::-1]
+        known: list[tuple[Any, Any]] = [
+            (mean, near), (median, near), (deviation, near), (n - ENDS, ENDS),
+            (sums, near + _SUM_ERROR * np.abs(total)), (ends[places, :1], near), (ends[places, 1:], near),
+        ]  # fmt: skip
+        left_out = np.isnan(below) | ~looked[places][:, None]
+        fits = (((np.abs(below - of) <= slack) | left_out).all(axis=2).any(axis=1) for of, slack in known)
+        found[places] = np.any(list(fits), axis=0)
+    return found

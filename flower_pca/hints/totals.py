@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -25,29 +26,78 @@ def lines_of_totals_hints(data: AllSites) -> Iterator[str]:
         yield f"{place} is the {what} of the lines above it, not a row of data. Remove it."
 
 
-def totals_by_sums(data: AllSites, clients: Sequence[LocalData]) -> dict[int, tuple[int, str]]:
+@dataclass(frozen=True, eq=False)
+class SumsOfSites:
+    """The sums and the numbers of values of each column over all rows of each site, both sites x d."""
+
+    totals: Array
+    counts: Array
+
+    @classmethod
+    def of(cls, clients: Sequence[LocalData]) -> SumsOfSites:
+        """Return the sums of these clients, up to a few rounding errors."""
+        means, seen = zip(*(client.measured.approximate_means() for client in clients), strict=True)
+        counts = np.stack([np.broadcast_to(some, mean.shape) for some, mean in zip(seen, means, strict=True)])
+        return cls(np.stack(means) * counts, counts.astype(np.float64))
+
+
+def totals_by_sums(data: AllSites, clients: Sequence[LocalData], sums: SumsOfSites) -> dict[int, tuple[int, str]]:
     """Return the hints of `lines_of_totals_hints`, from a sample of the rows and the sums of all rows at each client.
 
     The position of a site is mapped to the number of its last lines from the line of totals on, and to the hint.
     """
     found: dict[int, tuple[int, str]] = {}
-    for i, (site, client) in enumerate(zip(data.sites, clients, strict=True)):
-        mean, number = client.measured.approximate_means()
-        seen = np.asarray(number, dtype=np.float64)
-        total = mean * seen
-        rows = site.rows
-        for below in (0, 1):
-            if client.n - below <= LEAST:
-                break
-            last, above = rows[len(rows) - 1 - below], rows[: len(rows) - 1 - below]
+    for below in (0, 1):
+        for i in _sites_with_possible_totals(data, sums, below):
+            if i in found or clients[i].n - below <= LEAST:
+                continue
+            rows = data.sites[i].rows
+            total, count = sums.totals[i], sums.counts[i]
             left = rows[len(rows) - 1 - below :]
-            sums = total - np.nansum(left, axis=0)
-            count = seen - np.sum(~np.isnan(left), axis=0)
-            if what := _sum_or_mean(last, above, 2 * len(clients), sums=sums, count=count):
-                place = labels.capitalize(client.table.place(client.n - 1 - below))
+            total = total - np.nansum(left, axis=0)
+            count = count - np.sum(~np.isnan(left), axis=0)
+            if what := _sum_or_mean(left[0], rows[: -1 - below], 2 * len(clients), sums=total, count=count):
+                place = labels.capitalize(clients[i].table.place(clients[i].n - 1 - below))
                 found[i] = below + 1, f"{place} is the {what} of the lines above it, not a row of data. Remove it."
-                break
+    return dict(sorted(found.items()))
+
+
+def _sites_with_possible_totals(data: AllSites, sums: SumsOfSites, below: int) -> list[int]:
+    """Return the sites whose last line but `below` passes a rough check for the sum or mean of the lines above it."""
+    found: list[int] = []
+    for stack in data.stacks:
+        rows = stack.rows
+        if rows.shape[1] > below + 1:
+            left = rows[:, -1 - below :]
+            count = np.maximum(sums.counts[stack.places] - (~np.isnan(left)).sum(axis=1), 1.0)
+            total = sums.totals[stack.places] - np.nansum(left, axis=1)
+            line = _Line(left[:, 0], rows[:, : -1 - below], total, total / count, count)
+            sum_fits, mean_fits = line.fits(_MOST_ROUNDED, _most_rounding_of_sum(count))
+            found += [stack.places[k] for k in np.flatnonzero(sum_fits | mean_fits).tolist()]
     return found
+
+
+class _Line:
+    """A line (... x d) that may be the sum or the mean of the lines above it (... x n x d)."""
+
+    def __init__(self, last: Array, above: Array, total: Array, mean: Array, n: Any) -> None:
+        low, high = np.fmin.reduce(above, axis=-2), np.fmax.reduce(above, axis=-2)
+        self._last, self._total, self._mean, self._n = last, total, mean, n
+        self.there = ~np.isnan(last) & (high > low)
+        # In a column of which a single value makes up most of the sum, the line may repeat this value.
+        self._far = self.there & (np.abs(total) > 1.5 * np.maximum(np.abs(low), np.abs(high)))
+
+    def fits(self, rounding: Any, off: Any) -> tuple[Array, Array]:
+        """Return whether the line is the sum, and whether it is the mean.
+
+        Its own rounding and the rounding of the sum change numbers by at most `rounding` and `off`.
+        """
+        far, there = self._far, self.there
+        sum_off = rounding + off + 1e-9 * np.abs(self._total)
+        sum_fits = far.any(axis=-1) & ((np.abs(self._last - self._total) <= sum_off) | ~far).all(axis=-1)
+        mean_off = rounding + off / self._n + 1e-12 * np.abs(self._mean)
+        mean_fits = there.any(axis=-1) & ((np.abs(self._last - self._mean) <= mean_off) | ~there).all(axis=-1)
+        return sum_fits, mean_fits
 
 
 def lines_of_totals(data: AllSites) -> dict[int, tuple[int, str]]:
@@ -104,20 +154,15 @@ def _sum_or_mean(
     the number of lines that are tested in the run.
     """
     n = len(above) if count is None else np.maximum(count, 1.0)
-    low, high = np.fmin.reduce(above), np.fmax.reduce(above)
-    there = ~np.isnan(last) & (high > low)
     if sums is None:
         total, mean = np.nansum(above, axis=0), np.nanmean(above, axis=0)
     else:
         total, mean = sums, sums / n
-    far = there & (np.abs(total) > 1.5 * np.maximum(np.abs(low), np.abs(high)))
+    line = _Line(last, above, total, mean, n)
 
     def kind(rounding: Any, off: Any) -> str:
-        sum_off = rounding + off + 1e-9 * np.abs(total)
-        if far.any() and (np.abs(last - total) <= sum_off)[far].all():
-            return "sum"
-        mean_off = rounding + off / n + 1e-12 * np.abs(mean)
-        return "mean" if there.any() and (np.abs(last - mean) <= mean_off)[there].all() else ""
+        sum_fits, mean_fits = line.fits(rounding, off)
+        return "sum" if sum_fits else "mean" if mean_fits else ""
 
     # Finding the number of decimal places of all lines is slow, so fast checks rule out most lines first.
     if not kind(_MOST_ROUNDED, _most_rounding_of_sum(n)):
@@ -129,10 +174,10 @@ def _sum_or_mean(
     found = kind(rounding, off)
     if found == "mean":
         # If columns depend on each other, hitting all of their means is a single coincidence.
-        spread = _spread_given_others(above[:, there])
+        spread = _spread_given_others(above[:, line.there])
         # A normal value is this close to a given number with a probability of at most 2 close / (sqrt(2 pi) spread).
         close = rounding + off / n
-        chance = np.prod(np.minimum(0.8 * close[there] / spread, 1.0))
+        chance = np.prod(np.minimum(0.8 * close[line.there] / spread, 1.0))
         return found if chance * several < _RARE else ""
     return found
 

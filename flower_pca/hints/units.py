@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -114,6 +115,9 @@ def _two_groups(low: Array, high: Array) -> str:
 
     `low` and `high` contain the sorted values of the groups.
     """
+    # Values within the levels below show quickly that most groups are too wide.
+    if np.log(high[0] / low[-1]) < _EMPTY * max(map(_least_spread, (low, high))):
+        return ""
     if min(len(np.unique(group)) for group in (low, high)) <= _GROUP:
         return ""
     levels = [np.quantile(group, [0.1, 0.5, 0.9]) for group in (low, high)]
@@ -125,6 +129,12 @@ def _two_groups(low: Array, high: Array) -> str:
         return ""
     words = _conversion(levels[1], levels[0], float(np.sqrt(1.0 / len(low) + 1.0 / len(high))))
     return "" if "about" in words else words
+
+
+def _least_spread(group: Array) -> float:
+    """Return a lower bound of the logarithm of the ratio of the ninetieth and the tenth percentile of sorted values."""
+    last = len(group) - 1
+    return float(np.log(group[int(0.9 * last)] / group[math.ceil(0.1 * last)])) * (1.0 - 1e-9)
 
 
 def _both_elsewhere(data: AllSites, i: int, j: int, between: float) -> bool:

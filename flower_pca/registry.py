@@ -369,7 +369,7 @@ def algorithms_of_stage(stage: str) -> frozenset[str]:
     For a stage that any run can contain, such as the evaluation, the set is empty.
     """
     named = {stage, *_CLOSED_BY.get(stage, ())}
-    return frozenset(named.intersection(TABLE) | named.intersection(TRACKERS))
+    return frozenset([name for name in named if name in TABLE or name in TRACKERS])
 
 
 def _parameter_names(stage: type[Stage[Any]]) -> list[str]:

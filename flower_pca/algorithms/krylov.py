@@ -390,20 +390,21 @@ class Krylov(Iterative[KrylovState]):
             k, fraction = Z.shape[1], k
         # Under masks, the block after a restart is completely random.
         warm = model.may_miss_directions and not (model.restarts > 0 and model.summed)
+        algorithm = self.with_column_count(model.d)
         state = KrylovState(
             Q=Basis(np.empty((model.d, 0))),
             H=np.empty((Z.shape[1], 0)),
             T=np.empty((0, 0)),
             lost=np.empty(0),
             block=Z,
-            progress=Progress.begin(self.with_column_count(model.d).tolerance, model),
+            progress=Progress.begin(algorithm.tolerance, model),
             warm=warm,
             fraction=fraction,
             k=k,
             trace=model.trace,
             seed=model.seed,
             random=np.eye(Z.shape[1])[:, k:] if warm and fraction is None else np.empty((Z.shape[1], 0)),
-            sampling=_sampling_error(model) if self.with_column_count(model.d).tol == AUTO else 0.0,
+            sampling=_sampling_error(model) if algorithm.tol == AUTO else 0.0,
         )
         if model.product is None:
             return state

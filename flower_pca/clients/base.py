@@ -484,9 +484,7 @@ class PCAClient(NumPyClient):
 
     def _save_local_result(self, request: wire.ServerRequest, data: LocalData | Stream, new_memory: Arrays) -> None:
         """Save the node's own result, if its operator has set a folder."""
-        stage: str | None = request.stage
-        if stage == messages.STAGE:
-            stage = messages.inner_stage(request.arrays)  # In a set-up, this is None.
+        stage = limits.stage_asked(request)
         if self._local_file is None or stage is None:
             return
         own = client_half.local_results(stage, messages.stage_arrays(new_memory), data)
@@ -555,9 +553,7 @@ class PCAClient(NumPyClient):
 
     def _record_answer(self, request: wire.ServerRequest, config: wire.Config, answer: Arrays) -> None:
         """Record an answer in the record of runs, before the answer leaves the node."""
-        stage = request.stage
-        if stage == messages.STAGE:
-            stage = messages.inner_stage(request.arrays) or stage
+        stage = limits.stage_asked(request) or request.stage
         wanted = request.frame.names
         self._record.record_answer(config, len(wanted) if wanted else self._lots.data.d, stage, answer)
 

@@ -8,10 +8,10 @@ from typing import Final
 
 from flower_pca import registry, wire
 from flower_pca.base.errors import OTHER_SERVER, ProtocolError
+from flower_pca.clients.policy.limits import stage_asked
 from flower_pca.clients.policy.refusals import RefusalError
 from flower_pca.clients.policy.rules import ANY, Rules
 from flower_pca.layers import NOISE
-from flower_pca.masking import messages
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 from flower_pca.vertical.rows import PartyColumns
@@ -27,9 +27,7 @@ def check_request(request: wire.ServerRequest, rules: Rules) -> None:
 
     A message about rows is refused if the node takes part only in runs over columns.
     """
-    stage: str | None = request.stage
-    if stage == messages.STAGE:
-        stage = messages.inner_stage(request.arrays)
+    stage = stage_asked(request)
     split = request.frame.split
     if split is None:
         _check_rows(stage, rules)

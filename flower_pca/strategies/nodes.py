@@ -294,13 +294,7 @@ class Nodes:
     def log_sample(self, message: Broadcast) -> None:
         """Log the number of nodes to which the message is sent, like Flower's strategies."""
         asked = len(self.nodes_for(message))
-        log(
-            INFO,
-            "configure_%s: Sampled %d nodes (out of %d)",
-            wire.message_kind(message.purpose),
-            asked,
-            self.connected,
-        )
+        log(INFO, "configure_%s: Sampled %d nodes (out of %d)", self.purpose, asked, self.connected)
 
     def send_and_receive(self, messages: Iterable[Message]) -> list[Message]:
         """Send the messages that a hook has returned, and return the replies that have arrived."""
@@ -405,12 +399,12 @@ class Nodes:
         """Return a function that takes a node and returns its message. Parts common to all nodes are created once."""
         kind = self.node_settings.message_type(wire.message_kind(message.stage))
         write = self.content_maker(message)
-        ttl, group = self.node_settings.round_timeout, str(message.number)
+        ttl, group, sites = self.node_settings.round_timeout, str(message.number), len(self.nodes_for(message))
 
         def compose(node: int) -> Message:
             content = write(node)
             self._sizes[node] = records.size_of(content)
-            self._log_memory(self._sizes[node], len(self.nodes_for(message)))
+            self._log_memory(self._sizes[node], sites)
             return Message(content, node, kind, ttl=ttl, group_id=group)
 
         return compose
@@ -470,11 +464,12 @@ class Nodes:
         self.keys.setdefault(node, _UNKNOWN)
         if isinstance(reply, str) or reply.has_error():
             return self.failure_without_answer(node, reply)
-        layout = wire.layout_of_reply(reply.content, kind_of(reply))
+        kind = kind_of(reply)
+        layout = wire.layout_of_reply(reply.content, kind)
         if layout is not None:
             self._layouts[node] = (layout,)
         try:
-            answer = wire.read_reply(reply.content, kind_of(reply))
+            answer = wire.read_reply(reply.content, kind)
         except ProtocolError as error:
             return self.answer_or_failure(node, error, message)
         return self.answer_or_failure(node, answer, message)

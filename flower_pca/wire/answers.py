@@ -113,7 +113,7 @@ def write_reply(kind: str, first: Any, num_examples: int, metrics: Config, *, la
     if kind == EVALUATE:
         figures |= {LOSS: first, **{name: config.pop(name) for name in names}}
     else:
-        records.put_named(content, ARRAYS, dict(zip(names, map(np.asarray, first), strict=True)))
+        records.put_named(content, ARRAYS, dict(zip(names, first, strict=True)))
     content.metric_records[METRICS] = MetricRecord(figures)
     records.put_values(content, CONFIG, config)
     return content

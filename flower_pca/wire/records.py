@@ -44,8 +44,15 @@ def read_arrays(record: ArrayRecord | None) -> list[Array]:
             "An answer has no record fitres.parameters, in which flower_pca puts its arrays. If the app has a fit "
             "method of its own, let it return the values from PCAClient.fit unchanged."
         )
+    found = []
     try:
-        return [read_array(array) for name, array in record.items() if name != _EMPTY]
+        for name, array in record.items():
+            if name == _EMPTY:
+                continue
+            if array.stype != _PACKING:
+                raise TypeError("The array is not in numpy's format.")
+            found.append(files.from_npy(array.data))
+        return found
     except Exception as error:  # For bytes from another machine, numpy may raise almost any error.
         raise ProtocolError(f"An array in this message could not be read ({type(error).__name__}). {SENDER}") from error
 
@@ -59,29 +66,18 @@ def size_of(content: Content) -> int:
     """Return the size of a message's content in bytes: keys and values, as Flower's `message_size_mod` counts them."""
     size = 0
     for arrays in content.array_records.values():
-        size += sum(len(name) + len(a.data) for name, a in arrays.items())
+        for name, array in arrays.items():
+            size += len(name) + len(array.data)
     records: list[Mapping[str, Any]] = [*content.config_records.values(), *content.metric_records.values()]
     for record in records:
-        for name, value in record.items():
-            size += len(name) + _size_of_value(value)
+        for name, values in record.items():
+            size += len(name)
+            for value in values if isinstance(values, list) else [values]:
+                if isinstance(value, str | bytes):
+                    size += len(value)
+                else:
+                    size += 1 if isinstance(value, bool) else 8
     return size
-
-
-def _size_of_value(value: Any) -> int:
-    if isinstance(value, list):
-        return sum(map(_size_of_value, value))
-    if isinstance(value, bool):
-        return 1
-    if isinstance(value, str | bytes):
-        return len(value)
-    return 8
-
-
-def read_array(array: FlowerArray) -> Array:
-    """Return the numbers in a Flower array, like the array's own `numpy()`, but with a check of the header."""
-    if array.stype != _PACKING:
-        raise TypeError("The array is not in numpy's format.")
-    return files.from_npy(array.data)
 
 
 def arrays_by_name(who: str, arrays: Sequence[Array], config: Mapping[str, Any]) -> Arrays:
@@ -156,7 +152,7 @@ Content: TypeAlias = RecordDict  # the content of a message, or of a context's s
 
 def named_array_record(arrays: Mapping[str, Array]) -> ArrayRecord:
     """Return a record of arrays by name, in the form in which Flower's strategies return arrays."""
-    return ArrayRecord({name: FlowerArray(a) for name, a in arrays.items()})
+    return ArrayRecord({name: FlowerArray(np.asarray(a)) for name, a in arrays.items()})
 
 
 def config_record(values: Mapping[str, Any]) -> ConfigRecord:
@@ -212,7 +208,7 @@ def arrays_of_record(arrays: ArrayRecord) -> Arrays:
 
 def put_named(content: Content, name: str, arrays: Mapping[str, Array]) -> None:
     """Store these arrays, with their names, in the record of this name."""
-    content.array_records[name] = named_array_record({key: np.asarray(a) for key, a in arrays.items()})
+    content.array_records[name] = named_array_record(arrays)
 
 
 def put_record(content: Content, name: str, record: ArrayRecord) -> None:

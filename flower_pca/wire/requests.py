@@ -133,7 +133,7 @@ def write_request(
     if message.frame.covariates is not None:
         config[COVARIATES] = message.frame.covariates.to_text()
     content, kind = RecordDict(), kind_of_stage(message.stage)
-    serialized = records.named_array_record({name: np.asarray(a) for name, a in arrays.items()})
+    serialized = records.named_array_record(arrays)
     for layout in layouts:
         of_arrays, of_config = record_names(layout, kind)
         records.put_record(content, of_arrays, serialized)
@@ -180,8 +180,9 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Serv
     if SPLIT in config:
         columns = ColumnPreparation.from_text(config)
     beside = Covariates.from_text(str(config[COVARIATES]), parts) if COVARIATES in config else None
-    mean, scale, fill = (parts.get(part) for part in ("mean", "scale", "fill"))
-    frame = Frame(mean, scale, fill, own=own, names=names, split=columns, covariates=beside)
+    frame = Frame(
+        parts.get("mean"), parts.get("scale"), parts.get("fill"), own=own, names=names, split=columns, covariates=beside
+    )
     layers: dict[str, Arrays] = {}
     if "." in "".join(arrays):  # Only the names of layers' arrays contain a dot.
         arrays, layers = split_layers(arrays, NAMED)

@@ -84,12 +84,9 @@ class RequestedArrays:
     def of_request(cls, request: wire.ServerRequest) -> RequestedArrays:
         """Return the demand of a message."""
         masked = request.stage == messages.STAGE
-        stage = request.stage
-        if masked:
-            stage = messages.inner_stage(request.arrays) or ""
-        asks: Mapping[str, ArrayRule] = {}
-        if stage in registry.STAGES:
-            asks = registry.STAGES[stage].asks
+        stage = stage_asked(request) or ""
+        known = registry.STAGES.get(stage)
+        asks: Mapping[str, ArrayRule] = {} if known is None else known.asks
         arrays = Message(messages.stage_arrays(request.arrays) if masked else request.arrays)
         if SINGLE not in request.layers:
             return cls(stage, asks, arrays, frozenset(), masked)
@@ -192,11 +189,9 @@ class RequestedArrays:
     @property
     def takes_squares(self) -> bool:
         """Whether the node needs a matrix as large as C_i to compute the answer."""
-        if self.stage not in registry.STAGES:
-            return False
+        stage = registry.STAGES.get(self.stage)
         # The kinds of the parts do not depend on the number of columns, so this trial uses 1.
-        parts = registry.STAGES[self.stage].parts(self.arrays, 1)
-        return any(part.kind.square for part in parts.values())
+        return stage is not None and any(part.kind.square for part in stage.parts(self.arrays, 1).values())
 
 
 def _malformed_error(name: str, wrong: tuple[str, str]) -> ProtocolError:
@@ -204,9 +199,15 @@ def _malformed_error(name: str, wrong: tuple[str, str]) -> ProtocolError:
     return ProtocolError(f"The array {name} of the server's message must be {rule}, but {got}. {OTHER_SERVER}")
 
 
+def stage_asked(request: wire.ServerRequest) -> str | None:
+    """Return the stage that a message asks for. Under masks, this is the inner stage, or None in a set-up."""
+    return messages.inner_stage(request.arrays) if request.stage == messages.STAGE else request.stage
+
+
 def check_numbers(request: wire.ServerRequest) -> None:
     """Refuse a message with numbers that no strategy sends, before the node uses them."""
-    for name, a in {**request.all_arrays, **request.frame.arrays}.items():
+    framed = request.frame.arrays
+    for name, a in {**request.all_arrays, **framed}.items():
         if a.dtype.kind not in "fiub" or not np.isfinite(a).all():
             got = f"dtype {a.dtype}" if a.dtype.kind not in "fiub" else "NaN or infinite entries"
             raise ProtocolError(
@@ -223,11 +224,11 @@ def check_numbers(request: wire.ServerRequest) -> None:
             raise ProtocolError(
                 f"The array {name} of the server's message has entries above {LARGEST:g}. {OTHER_SERVER}"
             )
-    if request.frame.arrays and RequestedArrays.of_request(request).stage in _OPENINGS:
+    if framed and stage_asked(request) in _OPENINGS:
         # An opening's products are always computed from raw rows, so its other results must be about raw rows, too.
         raise ProtocolError(
             "The opening of a run needs raw rows, but the server's message centers, scales or adjusts them: "
-            f"{', '.join(request.frame.arrays)}. {OTHER_SERVER}"
+            f"{', '.join(framed)}. {OTHER_SERVER}"
         )
 
 
@@ -260,7 +261,7 @@ def check_sizes(request: wire.ServerRequest, d: int | None, n: int | None = None
     else:
         known = rows_for_memory(n, request)
     demand.check_sizes(d, known)
-    if known is not None and d is not None and demand.takes_squares and not fits_memory(request.stage, known, d):
+    if known is not None and d is not None and not fits_memory(request.stage, known, d) and demand.takes_squares:
         raise ProtocolError(
             f"{demand.stage} forms a matrix of size {d} x {d}, for which this node has too little memory. Run krylov "
             "instead, or use fewer columns."

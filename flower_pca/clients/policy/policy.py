@@ -100,7 +100,7 @@ class Policy:
 
     def _check_noise(self, request: wire.ServerRequest) -> None:
         """Require the noise that the node's rules name. A set-up of masks needs no noise, because it sends no data."""
-        if request.stage == messages.STAGE and messages.inner_stage(request.arrays) is None:
+        if limits.stage_asked(request) is None:
             return
         says = request.layers.get(NOISE)
         if says is not None and not self._rules.allow_noise:

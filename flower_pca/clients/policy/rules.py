@@ -534,7 +534,7 @@ class Rules:
             return None
         return noise_of(self.max_epsilon, self.max_delta) ** 2
 
-    @property
+    @cached_property
     def limits_groups(self) -> bool:
         """Whether a rule limits the groups of nodes with which the node's answers are summed."""
         return self.max_groups is not None or self.max_dropouts is not None
@@ -549,12 +549,12 @@ class Rules:
             return None
         return self.max_groups or 1, self.max_dropouts or 0
 
-    @property
+    @cached_property
     def keeps_rows(self) -> bool:
         """Whether the node answers from a copy of its rows, even if its file changes."""
         return self.min_change is not None or self.max_epsilon is not None
 
-    @property
+    @cached_property
     def keeps_ledger(self) -> bool:
         """Whether a rule covers all runs, so that the node must record its answers."""
         lasting = (self.max_messages_ever, self.max_columns, self.max_epsilon)

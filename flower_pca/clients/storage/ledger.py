@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import logging
 import math
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ from flwr.app import Context
 from flower_pca import registry, wire
 from flower_pca.base import files, labels
 from flower_pca.base.errors import FlowerPCAError
+from flower_pca.clients.policy.limits import stage_asked
 from flower_pca.clients.policy.refusals import OPERATOR, RefusalError
 from flower_pca.clients.policy.rules import Rules
 from flower_pca.clients.storage import folders, marks
@@ -307,17 +309,16 @@ class Account:
     """
 
     def __init__(self, rules: Rules, *, context: Context | None = None) -> None:
-        self._rules = rules
-        data = folders.data_name_of(rules.data_name, folders.partition_of(context))
-        self._path = folders.ledger_file(rules.memory_dir, data)
-        # The node counts its answers in its own ledger and in all ledgers of the same rows.
-        self._paths = [self._path]
+        self._rules, self._context = rules, context
+        # The other ledgers of the same rows, in which the node counts its answers, too
+        self._others: list[Path] = []
         self._known = False
 
-    @property
+    @functools.cached_property
     def path(self) -> Path:
         """The path of the node's own ledger."""
-        return self._path
+        data = folders.data_name_of(self._rules.data_name, folders.partition_of(self._context))
+        return folders.ledger_file(self._rules.memory_dir, data)
 
     def count_message(self) -> None:
         """Count a message over all runs, if a rule limits their number. Refused messages count, too."""
@@ -329,20 +330,20 @@ class Account:
         """Find all ledgers of this node's rows in the folder, so that the node counts in each of them."""
         if self._known or not self._rules.keeps_ledger or isinstance(data, Stream):
             return
-        others = ledgers_of_same_rows(self._path, data)
+        others = ledgers_of_same_rows(self.path, data)
         self._known = True
-        named = [path for path in (self._path, *others) if folders.is_named(path)]
+        named = [path for path in (self.path, *others) if folders.is_named(path)]
         if others and named:
             logging.getLogger("flwr").warning(
                 "The ledgers %s and %s are for the same rows, but count separately, because data_name names at least "
                 "one of them. Give every node that serves these rows the same data_name.",
-                self._path.name,
+                self.path.name,
                 ", ".join(path.name for path in others),
             )
-        if folders.is_named(self._path):
+        if folders.is_named(self.path):
             return
         unnamed = [path for path in others if path not in named]
-        self._paths = sorted([self._path, *unnamed])
+        self._others = unnamed
         if unnamed and self._rules.max_messages_ever is not None:
             with self._open_ledgers(unnamed) as ledgers:
                 self._count_message_in(ledgers)
@@ -351,7 +352,8 @@ class Account:
     def _open_ledgers(self, paths: list[Path] | None = None) -> Iterator[list[Ledger]]:
         """Open and lock the ledgers in which this node counts its answers, in the order of their names."""
         with contextlib.ExitStack() as stack:
-            yield [stack.enter_context(open_ledger(path)) for path in paths or self._paths]
+            every = paths or sorted([self.path, *self._others])
+            yield [stack.enter_context(open_ledger(path)) for path in every]
 
     def _count_message_in(self, ledgers: list[Ledger]) -> None:
         most = self._rules.max_messages_ever
@@ -405,9 +407,7 @@ class Account:
         """Count an answer in the ledgers. Refuse it if, with all earlier answers, it would reveal more than allowed."""
         if not self._rules.keeps_ledger:
             return
-        stage: str | None = request.stage
-        if stage == messages.STAGE:
-            stage = messages.inner_stage(request.arrays)
+        stage = stage_asked(request)
         if stage is None:
             return  # Setting up masks and removing them sends nothing about rows.
         with self._open_ledgers() as ledgers:

@@ -62,8 +62,11 @@ class RunRecord:
 
     def __init__(self, rules: Rules, *, context: Context | None = None) -> None:
         self._folder = folder_of(rules) if context is not None else None
-        self._days, self._context = rules.record_days, context
-        self._data = folders.data_name_of(rules.data_name, folders.partition_of(context))
+        self._days, self._name, self._context = rules.record_days, rules.data_name, context
+
+    @property
+    def _data(self) -> str:
+        return folders.data_name_of(self._name, folders.partition_of(self._context))
 
     def record_answer(self, config: Mapping[str, Any], d: int | None, stage: str, answer: Arrays) -> None:
         """Record a message that the node is about to answer."""

@@ -521,14 +521,6 @@ def test_bad_rows_at_a_node_are_named_at_the_server_and_left_out(bad, serve):
     assert is_pca_of(result, OTHERS)
 
 
-@pytest.mark.parametrize("position", [0, 4])
-def test_one_node_with_other_columns_does_not_outvote_the_rest(position):
-    """Whichever comes first in the order of the sum."""
-    shards = [X[:, :-1] if i == position else X for i, X in enumerate(SHARDS)]
-    result = strategies.Krylov(n_components=2).fit(grid_of(shards))
-    assert is_pca_of(result, [X for i, X in enumerate(SHARDS) if i != position])
-
-
 def test_rows_that_cannot_be_loaded_are_a_refusal_without_a_path():
     def load(context):
         if context.node_config["partition-id"] == BAD:

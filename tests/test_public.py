@@ -1,5 +1,6 @@
 """Test the public interface: names, docstrings, and the imports of an edge device."""
 
+import ast
 import doctest
 import importlib
 import inspect
@@ -174,3 +175,34 @@ def test_the_defaults_in_docstrings_are_those_of_the_signature(name):
     for names, default in said:
         for one in names.split(", "):
             assert eval(default) == parameters[one].default, f"{name}: {one}"
+
+
+def described(path):
+    """Each function of a file, and each class by its `__init__`: the docstring, and the names of the parameters.
+
+    Those that take any keyword are left out.
+    """
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        function = node
+        if isinstance(node, ast.ClassDef):
+            function = next((one for one in node.body if getattr(one, "name", "") == "__init__"), None)
+        if isinstance(function, ast.FunctionDef) and function.args.kwarg is None:
+            given = function.args
+            every = [*given.posonlyargs, *given.args, *given.kwonlyargs, *filter(None, [given.vararg])]
+            yield node.name, ast.get_docstring(node) or "", {one.arg for one in every}
+
+
+def test_docstrings_describe_the_parameters_of_the_signature():
+    """Of what is not public, too: a parameter that has a new name keeps its old one in no docstring."""
+    seen, faults = 0, []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for name, words, parameters in described(path):
+            section = re.search(r"^Parameters\n-+\n(.*?)(?=^\w[\w ]*\n-+\n|\Z)", words, re.DOTALL | re.MULTILINE)
+            if section is None:
+                continue
+            lines = re.findall(r"^(\*{0,2}\w[\w, *]*?)(?: : .*)?$", section[1], re.MULTILINE)
+            told = {one.strip().lstrip("*") for line in lines for one in line.split(",")}
+            seen += 1
+            faults += [f"{path.relative_to(PACKAGE)}: {name} has no {one}" for one in sorted(told - parameters)]
+    assert seen > 50
+    assert faults == []

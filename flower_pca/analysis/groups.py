@@ -162,6 +162,5 @@ def local_bases(result: PersonalResult) -> tuple[Sequence[str | int], list[Array
     if result.local:
         return sorted(result.local), [result.local_components_of(i) for i in sorted(result.local)]
     sent = [rows[np.abs(rows).max(axis=1) > 0.0] for rows in result.collected_]
-    numbered = enumerate(sent)
-    known = {f"node {j + 1}": rows for j, rows in numbered if len(rows)}
+    known = {f"node {number}": rows for number, rows in enumerate(sent, 1) if len(rows)}
     return list(known), list(known.values())

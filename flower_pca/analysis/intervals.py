@@ -107,27 +107,17 @@ def _bias_correction(result: PCAResult) -> Array:
         return np.append(leading, np.full(beyond, left / max(beyond, 1)))
 
     biased = every(v)
-    bias = [
-        np.sum(biased[j] * other / _gaps_to_others(biased[j], other)) / n
-        for j, other in enumerate(_variances_without(biased, k))
-    ]
-    unbiased = every(np.maximum(v - bias, 0.0))
-    with_bias, without = (
-        np.array(
-            [
-                np.sum(u[j] * other / _gaps_to_others(u[j], other) ** 2)
-                for j, other in enumerate(_variances_without(u, k))
-            ]
-        )
-        for u in (biased, unbiased)
-    )
+    unbiased = every(np.maximum(v - _sums_over_others(biased, k, power=1) / n, 0.0))
+    with_bias, without = (_sums_over_others(u, k, power=2) for u in (biased, unbiased))
     ratio = np.divide(without, with_bias, out=np.ones(k), where=with_bias > 0.0)
     return np.asarray(np.sqrt(np.maximum(ratio, 1.0)))
 
 
-def _variances_without(variances: Array, k: int) -> list[Array]:
-    """Return, for each of the first k variances, all other variances."""
-    return [np.delete(variances, j) for j in range(k)]
+def _sums_over_others(variances: Array, k: int, *, power: int) -> Array:
+    """Return, for each of the first k variances v_j, the sum of v_j v_l / (v_j - v_l)^power over all others."""
+    others = [np.delete(variances, j) for j in range(k)]
+    pairs = zip(variances[:k], others, strict=True)
+    return np.array([np.sum(v * other / _gaps_to_others(v, other) ** power) for v, other in pairs])
 
 
 def _gaps_to_others(variance: float, others: Array) -> Array:

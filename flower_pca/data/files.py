@@ -20,6 +20,7 @@ from flower_pca.data.reading import (
     UnchangedFile,
     chosen_columns,
     in_memory_if_small,
+    names_beside,
     reading_file,
     require_memory,
     require_numbers,
@@ -27,12 +28,10 @@ from flower_pca.data.reading import (
     tuple_of_names,
     with_id_column,
 )
-from flower_pca.names.columns import ColumnNames, unusable_columns_error
+from flower_pca.names.columns import unusable_columns_error
 from flower_pca.names.table import Table
 
 _ENTRY: Final = 32  # bytes of memory for one entry of a sparse matrix while the matrix is read from text
-# Arrays with these names hold the names of the columns.
-_NAMES: Final = ("feature_names", "columns")
 
 
 def npy(*, path: str, gaps: Any = None) -> Table:
@@ -88,10 +87,7 @@ def npz(
         require_memory(file, sum(archive.zip.getinfo(f"{name}.npy").file_size for name in (key, *beside)), max_gb)
         rows = np.asarray(archive[key])
         columns = {name: np.asarray(archive[name]) for name in beside}
-        of_names = next((name for name in _NAMES if name in archive and name != key), "")
-        named: tuple[str, ...] = ()
-        if of_names:
-            named = tuple(np.asarray(archive[of_names]).tolist())
+        named = names_beside(file, archive, key, rows.shape, lambda array: np.asarray(array).tolist())
     for name, column in columns.items():
         if column.shape != rows.shape[:1]:
             raise DataError(
@@ -99,13 +95,7 @@ def npz(
                 f"{labels.count(len(rows), 'row')}. Choose another array.",
                 place=str(file),
             )
-    if named and (rows.ndim != 2 or len(named) != rows.shape[1]):
-        raise DataError(
-            f"The array {of_names} of {file} has {labels.count(len(named), 'name')} for "
-            f"{labels.count(rows.shape[-1], 'column')}. Name each column, or remove this array.",
-            place=str(file),
-        )
-    return with_gaps_as_nan(Table.of_file(file, rows, ColumnNames(named, str(file)).names, columns, ids=ids), gaps)
+    return with_gaps_as_nan(Table.of_file(file, rows, named, columns, ids=ids), gaps)
 
 
 def _require_member(archive: Any, file: Path, name: str, remedy: str) -> None:

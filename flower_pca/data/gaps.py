@@ -12,7 +12,6 @@ import numpy as np
 
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.labels import clean_name
-from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 from flower_pca.blocks import adapters
 from flower_pca.blocks.source import Blocks, Stored, all_rows, is_sparse
@@ -96,8 +95,8 @@ def with_gaps_as_nan(table: Table, option: Any) -> Table:
         return table
     names = table.names or tuple(str(j + 1) for j in range(table.shape[-1]))
     gaps.require((*table.columns, *table.beside) if table.names else names)
-    codes = [np.array(gaps.numbers(name)) for name in names]
-    if not any(map(len, codes)):
+    codes = [gaps.numbers(name) for name in names]
+    if not any(codes):
         return table
     source = adapters.as_blocks(table.values)
     zeros = [name for name, of_column in zip(names, codes, strict=True) if 0.0 in of_column]
@@ -115,21 +114,24 @@ def with_gaps_as_nan(table: Table, option: Any) -> Table:
 class RowsWithGaps(Stored):
     """The rows of a source, with NaN in place of the numbers that stand for a missing value."""
 
-    def __init__(self, source: Blocks, codes: Sequence[Array]) -> None:
-        self._source, self._codes = source, codes
+    def __init__(self, source: Blocks, codes: Sequence[Sequence[float]]) -> None:
+        self._source = source
         self.shape, self.sparse = source.shape, is_sparse(source)
         # An integer type cannot hold NaN.
         self.dtype = source.dtype if source.dtype.kind == "f" else np.dtype(np.float64)
+        # Columns with the same codes are searched together.
+        self._columns_with = {
+            some: np.array([tuple(of_column) == some for of_column in codes]) for some in set(map(tuple, codes)) if some
+        }
 
     def pieces(self) -> Iterator[Any]:
         """Yield the pieces of the source, with NaN for missing values."""
         for piece in self._source.pieces():
             rows = piece.astype(self.dtype)
-            if self.sparse:
-                for j, codes in enumerate(self._codes):
-                    rows.data[(rows.indices == j) & np.isin(rows.data, codes.astype(self.dtype))] = np.nan
-            else:
-                for j, codes in enumerate(self._codes):
-                    if len(codes):
-                        rows[np.isin(rows[:, j], codes.astype(self.dtype)), j] = np.nan
+            entries = rows.data if self.sparse else rows
+            found = np.zeros(entries.shape, dtype=bool)
+            for codes, columns in self._columns_with.items():
+                of_entries = columns[rows.indices] if self.sparse else columns
+                found |= of_entries & np.isin(entries, np.array(codes, dtype=self.dtype))
+            entries[found] = np.nan
             yield rows

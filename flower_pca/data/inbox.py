@@ -146,7 +146,7 @@ class Inbox:
         Names of columns to leave out, or patterns such as "lab_*".
     gaps : default=None
         Values that stand for a missing value: see `delimited.csv`.
-    say : callable or None, default=None
+    report : callable or None, default=None
         A function that is called with a sentence about a file that is ignored or looks wrong. By default, the sentence
         becomes a warning.
     on_wait : callable or None, default=None

@@ -58,10 +58,10 @@ def bed(
     checks.choice("ambiguous", ambiguous, (True, False))
     checks.choice("precision", precision, ("single", "double"))
     with reading_file(path, "a .bed file of PLINK") as file:
-        head = _first_bytes(file)
+        _require_head(file)
         families, persons, ids = _read_people(file.with_suffix(".fam"))
         names, other = _read_variants(file.with_suffix(".bim"))
-        _require_size(file, head, len(ids), len(names))
+        _require_size(file, len(ids), len(names))
         taken = None if people is None else _positions_of_people(file, ids, people)
         chosen = np.arange(len(names))
         if variants is not None:
@@ -90,8 +90,8 @@ def bed(
     return with_gaps_as_nan(replace(table, ids=ids), gaps)
 
 
-def _first_bytes(file: Path) -> bytes:
-    """Return the first bytes of the file. Raise a DataError unless it stores one variant after another."""
+def _require_head(file: Path) -> None:
+    """Raise a DataError unless the file begins as a .bed file that stores one variant after another."""
     with file.open("rb") as raw:
         head = raw.read(len(HEAD))
     if head == HEAD[:2] + b"\0":
@@ -102,11 +102,10 @@ def _first_bytes(file: Path) -> bytes:
         raise DataError(
             f"{file} is not a .bed file of PLINK, because it does not begin with the bytes 6c 1b 01. {_WRITE}"
         )
-    return head
 
 
-def _require_size(file: Path, head: bytes, people: int, variants: int) -> None:
-    size, width = file.stat().st_size - len(head), bytes_of_a_variant(people)
+def _require_size(file: Path, people: int, variants: int) -> None:
+    size, width = file.stat().st_size - len(HEAD), bytes_of_a_variant(people)
     if size == width * variants:
         return
     listed = f"{people:,} people in {file.with_suffix('.fam').name}"
@@ -116,8 +115,8 @@ def _require_size(file: Path, head: bytes, people: int, variants: int) -> None:
             f"lists {variants:,}. Put the three files of one data set together."
         )
     raise DataError(
-        f"{file} has {size + len(head):,} bytes, but {count(variants, 'variant')} of {listed} take "
-        f"{width * variants + len(head):,} bytes. Copy the file again if it is incomplete, or put the three files of "
+        f"{file} has {size + len(HEAD):,} bytes, but {count(variants, 'variant')} of {listed} take "
+        f"{width * variants + len(HEAD):,} bytes. Copy the file again if it is incomplete, or put the three files of "
         "one data set together."
     )
 

@@ -6,7 +6,7 @@ import csv
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -14,16 +14,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.base import checks
+from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.labels import clean_name, describe_difference, describe_duplicate, describe_nameless
 from flower_pca.base.options import option
 from flower_pca.base.shown import in_one_line, shown
 from flower_pca.blocks.source import is_sparse
-from flower_pca.names.columns import enumeration, unusable_columns_error
+from flower_pca.names.columns import ColumnNames, enumeration, unusable_columns_error
 
 _LARGE: Final = 2**28  # Rows of up to this many bytes in memory are accepted, however small their file is.
 HELD: Final = 2**28  # Rows of at most this many bytes are kept in memory. A larger file is read again at each pass.
+_NAMES: Final = ("feature_names", "columns")  # Arrays with these names hold the names of the columns.
 _PACKED: Final = 200  # Larger rows may take at most this many times the size of their file.
 
 
@@ -188,6 +189,26 @@ def with_id_column(beside: Any, ids: object) -> Any:
             value=ids,
         )
     return [*tuple_of_names("beside", beside), *(() if ids in beside else (ids,))]
+
+
+def names_beside(
+    file: Path, arrays: Any, key: str, shape: tuple[int, ...], read: Callable[[Any], Iterable[str]]
+) -> tuple[str, ...]:
+    """Return the names of the columns of the array `key`, which another array of the file may hold, or ().
+
+    Raise a DataError if the number of names differs from the number of columns.
+    """
+    place = next((name for name in _NAMES if name in arrays and name != key), None)
+    if place is None:
+        return ()
+    names = tuple(read(arrays[place]))
+    if names and (len(shape) != 2 or len(names) != shape[1]):
+        raise DataError(
+            f"The array {place} of {file} has {labels.count(len(names), 'name')} for "
+            f"{labels.count(shape[-1], 'column')}. Name each column, or remove this array.",
+            place=str(file),
+        )
+    return ColumnNames(names, str(file)).names
 
 
 def chosen_columns(

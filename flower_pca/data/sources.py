@@ -267,9 +267,7 @@ _OTHERS: Final = {  # endings of files that cannot be read, with advice for each
 _UNREAD: Final = (*_OTHERS, ".orc", ".rds", ".rdata", ".sqlite", ".db", ".json", ".jsonl", ".avro", ".mat", ".por")
 _WORDS: Final = ("readme", "license", "licence", "notes")  # Files with these names hold no table.
 
-_OF_FILES: Final = (
-    *(npy, npz, sparse, csv, parquet, arrow, h5, zarr, h5ad, excel, spss, stata, sas, mtx, bed, svmlight),
-)
+_OF_FILES: Final = (npy, npz, sparse, csv, parquet, arrow, h5, zarr, h5ad, excel, spss, stata, sas, mtx, bed, svmlight)
 SOURCES: Final[dict[str, Callable[..., Table]]] = {
     source.__name__: source for source in (*_OF_FILES, folder, sklearn, hugging_face, *DRAWN)
 }

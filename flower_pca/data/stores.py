@@ -16,13 +16,12 @@ from flower_pca.base.shown import shown
 from flower_pca.blocks import adapters
 from flower_pca.blocks.normalized import normalized
 from flower_pca.data.gaps import with_gaps_as_nan
-from flower_pca.data.reading import in_memory_if_small, reading_file, tuple_of_names, with_id_column
+from flower_pca.data.reading import in_memory_if_small, names_beside, reading_file, tuple_of_names, with_id_column
 from flower_pca.names import annotated
-from flower_pca.names.columns import ColumnNames, enumeration
+from flower_pca.names.columns import enumeration
 from flower_pca.names.table import Table
 
 _NAMES_AT_ONCE: Final = 2**16
-_NAMES: Final = ("feature_names", "columns")  # Arrays with these names hold the names of the columns.
 
 
 def h5(*, path: str, key: str = "X", beside: Sequence[str] = (), ids: str | None = None, gaps: Any = None) -> Table:
@@ -105,7 +104,7 @@ def _table_of_arrays(file: Path, opened: Any, key: str, beside: Sequence[str], i
             f"{file} has no array {key!r}. It has {enumeration(members) or 'none'}. {remedy}", setting="key"
         )
     source = adapters.as_blocks(opened[key], f"{key} of {file}")
-    n, d = source.shape
+    n = source.shape[0]
     columns = {}
     for name in tuple_of_names("beside", with_id_column(beside, ids)):
         if name not in opened or tuple(getattr(opened[name], "shape", ())) != (n,):
@@ -114,15 +113,8 @@ def _table_of_arrays(file: Path, opened: Any, key: str, beside: Sequence[str], i
                 f"{checks.did_you_mean(name, members)}"
             )
         columns[name] = _array_in_memory(opened[name])
-    of_names = next((name for name in _NAMES if name in opened and name != key), "")
-    named = tuple(map(str, _array_in_memory(opened[of_names]).tolist())) if of_names else ()
-    if named and len(named) != d:
-        raise DataError(
-            f"The array {of_names} of {file} has {labels.count(len(named), 'name')} for {labels.count(d, 'column')}. "
-            "Name each column, or remove this array."
-        )
-    known = ColumnNames(named, str(file)).names
-    return with_gaps_as_nan(Table.of_file(file, in_memory_if_small(source), known, columns, ids=ids), gaps)
+    named = names_beside(file, opened, key, source.shape, lambda array: map(str, _array_in_memory(array).tolist()))
+    return with_gaps_as_nan(Table.of_file(file, in_memory_if_small(source), named, columns, ids=ids), gaps)
 
 
 def _array_in_memory(array: Any) -> Array:

@@ -165,7 +165,7 @@ def require_measured_columns(letter: Array, letters: Array, others: int, names: 
     ----------
     letter : ndarray
         The letter of the client itself.
-    said : ndarray
+    letters : ndarray
         The letters of the peers in the sum, one in each row.
     others : int
         The smallest number of other clients that must have measured a column.

@@ -63,7 +63,7 @@ def read_levels(levels: Any) -> Levels | None:
 
     Parameters
     ----------
-    given
+    levels
         The names of the columns, as a list or a text with commas, or a mapping from each name to its levels or None.
     """
     if levels is None:

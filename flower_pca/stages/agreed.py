@@ -70,7 +70,7 @@ class RunOnAgreedColumns(ContinuedRun):
         The requested coding of text columns.
     columns : Columns or None
         The columns that the caller names, or None for all columns.
-    then : Then
+    make_run : Then
         A function that creates the run from the column names and the agreed coding.
     """
 

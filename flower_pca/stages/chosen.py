@@ -86,7 +86,7 @@ class RunOnChosenColumns(ContinuedRun):
         The option that requests the choice. Error messages name it.
     choose : Choose
         A function that chooses the columns.
-    then : Then
+    make_run : Then
         A function that creates the run with these columns.
     """
 

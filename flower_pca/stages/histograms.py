@@ -246,7 +246,7 @@ class Histograms(Stage[HistogramsState]):
         _require_shapes(arrays, data)
         k, rest = len(arrays["variances"]), float(arrays["rest"])
         grid = BinGrid.for_column_count(data.d)
-        counts, around = np.zeros((2, grid.bins)), 0
+        counts = np.zeros((2, grid.bins))
         # If a message contains a variance of 0, numpy's warnings would reveal something about the rows.
         with np.errstate(all="ignore"):
             pairs, around = _distances_by_block(arrays, data)

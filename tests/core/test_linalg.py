@@ -32,16 +32,6 @@ def assert_orthonormal(Q):
     np.testing.assert_allclose(Q.T @ Q, np.eye(Q.shape[1]), rtol=0, atol=32 * EPS * max(Q.shape))
 
 
-@given(tall())
-@pytest.mark.slow
-def test_qr_factors_are_orthonormal_times_upper_triangular_with_non_negative_diagonal(Y):
-    Q, R = linalg.qr(Y)
-    assert_orthonormal(Q)
-    np.testing.assert_allclose(Q @ R, Y, rtol=0, atol=64 * EPS * np.linalg.norm(Y))
-    assert np.array_equal(R, np.triu(R))
-    assert (np.diagonal(R) >= 0).all()
-
-
 @given(tall(), seeds)
 @pytest.mark.slow
 def test_orth_depends_on_the_flag_of_the_columns_only(Y, seed):
@@ -58,10 +48,6 @@ def test_orth_of_a_deficient_block_keeps_its_width_and_holds_its_span(rank):
     assert Q.shape == (9, 4)
     assert_orthonormal(Q)
     np.testing.assert_allclose(Q @ (Q.T @ Y), Y, atol=1e-14)
-
-
-def test_orth_keeps_single_precision():
-    assert linalg.orth(np.ones((3, 1), dtype=np.float32)).dtype == np.float32
 
 
 def test_complement_is_orthogonal_even_of_a_block_almost_inside_the_space():
@@ -215,18 +201,11 @@ def test_sin_theta_is_the_sine_of_the_largest_angle(largest):
     assert linalg.sin_theta(A, B) <= 1.0
 
 
-@every("angles", [[1e-12, 1e-9], [0.1, 0.2], [1e-12, math.pi / 2]])
+@every("angles", [[1e-12, 1e-9], [0.1, 0.2], [1e-12, math.pi / 2], ANGLES])
 def test_projection_distance_is_the_norm_of_the_sines(angles):
     A, B = tilted(np.array(angles), seed=10)
     expected = math.sqrt(2.0) * math.hypot(*map(math.sin, angles))
     assert linalg.projection_distance(A, B) == pytest.approx(expected, rel=1e-12, abs=3e-15)
-
-
-@pytest.mark.slow
-@given(tall(), seeds)
-def test_projection_distance_is_that_of_the_projectors(Y, seed):
-    X, Z = np.linalg.qr(Y)[0], orthonormal_columns(*Y.shape, seed)
-    assert linalg.projection_distance(X, Z) == pytest.approx(np.linalg.norm(X @ X.T - Z @ Z.T), abs=1e-13)
 
 
 @pytest.mark.slow
@@ -353,11 +332,11 @@ def test_qr_gives_the_factors_of_any_matrix_in_its_precision(shape, dtype):
     assert R.shape == (min(shape), shape[1])
     assert Q.flags.c_contiguous
     assert R.flags.c_contiguous
-    np.testing.assert_allclose(Q @ R, Y, atol=50 * eps * np.sqrt(sum(shape)) * 10)
-    np.testing.assert_allclose(Q.T @ Q, np.eye(min(shape)), atol=50 * eps * np.sqrt(sum(shape)))
+    np.testing.assert_allclose(Q @ R, Y, rtol=0, atol=64 * eps * np.linalg.norm(Y))
+    np.testing.assert_allclose(Q.T @ Q, np.eye(min(shape)), rtol=0, atol=32 * eps * max(shape))
     assert np.all(np.diagonal(R) >= 0.0)
     assert not np.tril(R, -1).any()
-    np.testing.assert_array_equal(linalg.orth(Y), Q)
+    np.testing.assert_array_equal(linalg.orth(Y), Q, strict=True)
 
 
 def side_by_side(blocks):

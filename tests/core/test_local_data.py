@@ -147,20 +147,6 @@ def test_moments_and_peak_are_those_of_the_stored_rows(kind, blockwise, tmp_path
         np.testing.assert_array_equal(data.largest_absolute(), np.abs(X).max(axis=0))
 
 
-@pytest.mark.parametrize("frame_name", FRAMES)
-@pytest.mark.parametrize("sparse", [False, True])
-def test_product_by_the_gram_matrix_and_without_it_agree(frame_name, sparse, monkeypatch):
-    raw = counts(4, 300, 8).astype(float)
-    frame = frame_of(frame_name, raw)
-    data = LocalData(sp.csr_array(raw) if sparse else raw).in_frame(frame)
-    Z = linalg.random_block(8, 3, 5)
-    free = data.matmat(Z, reuse=0)
-    monkeypatch.setattr(LocalData, "_gram_pays", lambda self, p, reuse: not sparse)
-    size = np.linalg.norm(in_frame_of(raw, frame)) ** 2 * np.linalg.norm(Z)
-    assert_rounded(data.gram() @ Z, free, size, np.finfo(float).eps)
-    assert_rounded(data.matmat(Z), free, size, np.finfo(float).eps)
-
-
 @pytest.mark.parametrize("shape", [(5, 5000), (400, 7)])
 def test_gram_matrix_is_formed_only_where_it_saves_work(shape, monkeypatch):
     data = LocalData(reals(6, *shape))

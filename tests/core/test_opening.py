@@ -107,17 +107,6 @@ def test_the_model_does_not_depend_on_the_order_of_replies(center):
         np.testing.assert_allclose(other.product, first.product, rtol=0, atol=64 * EPS * RATIO * size)
 
 
-@every("scale", [None, "std", "max_abs"])
-def test_one_client_or_many_give_the_same_model(scale):
-    X = near(2, n=60)
-    whole = opened([X], known=model(scale=scale))
-    for sizes in ((30, 30), (1,) * 60):
-        dealt = opened(deal(X, sizes), known=model(scale=scale))
-        np.testing.assert_allclose(dealt.frame.mean, whole.frame.mean, rtol=16 * EPS)
-        size = np.linalg.norm(whole.product)
-        np.testing.assert_allclose(dealt.product, whole.product, rtol=0, atol=128 * EPS * size)
-
-
 def test_single_precision_clients_are_declared_in_eps():
     shards = deal(near(3), (200, 200))
     mixed = opened([shards[0], shards[1].astype(np.float32)])

@@ -92,7 +92,6 @@ def test_the_odd_file_is_named_wherever_it_stands(odd, tmp_path, capsys):
     names = ["a.csv", "b.csv", "c.csv", "d.csv"]
     for i, name in enumerate(names):
         (tmp_path / name).write_text(f"age,{'size' if i == odd else 'bmi'}\n1,2\n{i},4\n5,{i}\n9,7\n")
-    names[odd == 0]
     words = f"{names[odd]} do not fit: there are 2, without 'bmi' and with 'size' in addition, instead of"
     with pytest.raises(DataError, match=words):
         make(str(tmp_path))

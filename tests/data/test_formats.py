@@ -357,8 +357,9 @@ def test_whole_and_sparse_numbers_become_missing_too(tmp_path):
     np.save(tmp_path / "x.npy", np.array([[1, -9], [2, 3]], dtype=np.int16))
     assert is_read_as(sources.make(f"npy(path='{tmp_path}/x.npy', gaps=[-9])"), [[1, np.nan], [2, 3]])
     sp.save_npz(tmp_path / "s.npz", sp.csr_matrix([[1.0, -9.0], [0.0, 3.0]]))
-    found = sources.table(str(tmp_path / "s.npz"), gaps=[-9]).rows
-    assert np.array_equal(found.toarray(), [[1, np.nan], [0, 3]], equal_nan=True)
+    for gaps in ([-9], {"1": [3, -9], "2": [-9]}):
+        found = sources.table(str(tmp_path / "s.npz"), gaps=gaps).rows
+        assert np.array_equal(found.toarray(), [[1, np.nan], [0, 3]], equal_nan=True)
 
 
 def test_the_command_line_says_what_stands_for_a_missing_value(tmp_path):

@@ -109,7 +109,7 @@ class Containers:
     def log(self, name):
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
-    def header(self, name, words, times=1):
+    def await_words(self, name, words, times=1):
         """Wait until a service has said something so many times."""
         self.until(lambda: len(re.findall(words, self.log(name))) >= times, f"{words!r} of {name}")
 
@@ -121,7 +121,7 @@ class Containers:
             assert time.monotonic() < end, f"no {what}:\n{logs}"
             time.sleep(0.1)
 
-    def local_results(self, name, program):
+    def own_megabytes(self, name, program):
         """Megabytes of memory of its own that a service's program has now; 0 where it does not run."""
         for place in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError, TypeError):
@@ -168,9 +168,9 @@ def write_inputs(folder):
 @pytest.mark.xdist_group("compose")
 def test_the_federation_of_the_compose_file_goes_on_where_its_superlink_was_killed(containers, tmp_path):
     containers.start("superlink")
-    containers.header("superlink", "Uvicorn running")
+    containers.await_words("superlink", "Uvicorn running")
     containers.start("run")
-    containers.header("run", "registered successfully", len(NODES))  # Wait until the nodes are registered.
+    containers.await_words("run", "registered successfully", len(NODES))  # Wait until the nodes are registered.
     for name in NODES:
         containers.start(name)
     checkpoint = tmp_path / "superlink/out/run.ckpt"
@@ -180,10 +180,10 @@ def test_the_federation_of_the_compose_file_goes_on_where_its_superlink_was_kill
     assert checkpoint.exists()
 
     containers.start("superlink")  # restart: always
-    containers.header("superlink", "Uvicorn running", times=2)
+    containers.await_words("superlink", "Uvicorn running", times=2)
     run, own = containers.start("run"), 0.0
     while run.poll() is None:
-        own = max(own, containers.local_results(MEASURED, "flwr-clientapp"))
+        own = max(own, containers.own_megabytes(MEASURED, "flwr-clientapp"))
         time.sleep(0.2)
     assert run.returncode == 0
     assert all(containers.running[name].poll() is None for name in NODES)

@@ -90,9 +90,9 @@ def images(tmp_path):
 
 def test_a_federation_in_images_gives_the_bits_of_a_simulation(images, tmp_path):
     images.start("superlink")
-    images.header("superlink", "Uvicorn running")
+    images.await_words("superlink", "Uvicorn running")
     run = images.start("run")
-    images.header("run", "registered successfully", len(NODES))
+    images.await_words("run", "registered successfully", len(NODES))
     for name in NODES:
         images.start(name)
     assert run.wait(600) == 0, images.log("run")

@@ -394,6 +394,22 @@ def test_an_outage_at_all_clients_leaves_the_basis_as_it_was(tracker, outage, ma
     assert not result.changes_.any()
 
 
+@pytest.mark.parametrize("early", [[None], [None, 0, 2], [None, 1, None, 2]])
+def test_a_run_says_which_batch_its_first_step_is_where_earlier_ones_have_too_few_rows(early):
+    """`completed` counts the batches of a stream, and the result the steps that have a basis."""
+    rng = np.random.default_rng(0)
+    mixing = rng.standard_normal((6, 20))
+    lengths = [*early, 30, None, 30]
+    batches = [None if n is None else rng.standard_normal((n, 6)) @ mixing for n in lengths]
+    stream = Stream(batches, keep=True)
+    result = track("st_miss", [stream], n_components=6)
+    first = len(early)
+    assert result.rows_.tolist() == [30 + sum(n or 0 for n in early), 0, 30]
+    assert np.isclose(np.sum(stream.completed[first + 2].rows ** 2), result.values_[2].sum())
+    assert f"step 0 is batch {first} of the streams, because earlier batches have too few rows" in result.status.words
+    assert "of the streams" not in track("st_miss", [batches[first:]], n_components=6).status.words
+
+
 def test_an_outage_at_one_client_is_a_step_without_rows_for_it():
     batches, U = turned(2, 4)
     none = [list(client) for client in batches]

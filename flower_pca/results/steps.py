@@ -149,6 +149,7 @@ class TrackingResult:
         advice = [
             *_warn_of_single_columns(left, shown),
             *_warn_of_too_few(left),
+            *_remark_on_skipped(left),
             *_remark_on_tests(left),
             *_remark_on_period(left),
         ]
@@ -488,6 +489,13 @@ def _warn_of_too_few(left: Mapping[str, Array]) -> list[str]:
         return []
     few = f"{labels.count(r, 'component')} may be too few"
     return [f"{few}: one direction of the residuals has {_ratio_in_words(found, noise)} the variance of noise"]
+
+
+def _remark_on_skipped(left: Mapping[str, Array]) -> list[str]:
+    """Return a remark if the first step is not the first batch of the streams."""
+    if not left["skipped"]:
+        return []
+    return [f"step 0 is batch {int(left['skipped'])} of the streams, because earlier batches have too few rows"]
 
 
 def _remark_on_period(left: Mapping[str, Array]) -> list[str]:

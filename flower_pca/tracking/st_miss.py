@@ -176,8 +176,8 @@ class RobustTracking(Tracker):
       T = missing entries and those with |s_i| > s_min / 2,
       a = argmin ||(y - P a) outside T||,  l = y outside T and P a on T        (least-squares debias).
     P_j is found from the completed rows as in STMiss. The support is exact as long as
-    ||Psi l|| <= s_min / 15, so the start must be accurate: give a basis, or a first batch without
-    outliers.
+    ||Psi l|| <= s_min / 15 and a row has far more ordinary entries than components, so the start must be
+    accurate: give a basis, or a first batch without outliers.
 
     Reference: Narayanamurthy, Vaswani, Ramamoorthy, "Federated over-air subspace tracking from
     incomplete and corrupted data", 2022, Algorithms 3 and 4, and 5 and 6 for `detect`.

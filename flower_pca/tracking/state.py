@@ -268,6 +268,7 @@ class TrackState:
             "bases": np.stack([step.basis for step in self.record]),
             "values": np.stack([step.values for step in self.record]),
             "gone": np.array(self.gone),
+            "skipped": np.array(self.step - self.number),  # batches with too few rows for a first basis
             "period": np.array(self.period),
             **figures,
             **{f"total.{name}": np.array(total) for name, total in totals.items()},

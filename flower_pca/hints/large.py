@@ -8,6 +8,7 @@ little more than the pass.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -315,28 +316,33 @@ class Telling:
         a sum of at least three rows exceeds the sum of the three rows before it.
         """
         sites = len(self.limits)
-        found: Array | None = None
-        for j, limits, limited in zip(self.columns.tolist(), self.limits.T, self.limited.T, strict=True):
-            if not limited.any():
-                continue
-            if found is None:
-                fits = np.abs(rows[:, j].reshape(-1, sites)) > limits
-                found = np.flatnonzero(fits if limited.all() else fits | ~limited)
-            else:
-                where = found % sites
-                fits = np.abs(rows[found, j]) > limits[where]
-                found = found[fits if limited.all() else fits | ~limited[where]]
+        (first, most, fixed), *others = self._tests
+        fits = np.abs(rows[:, first].reshape(-1, sites)) > most
+        found = np.flatnonzero(fits if fixed is None else fits | fixed)
+        for j, most, fixed in others:
             if not len(found):
                 return found
-        if found is None:
-            return np.array([], dtype=int)
+            fits = np.abs(rows[found, j]) > (most if sites == 1 else most[found % sites])
+            found = found[fits if fixed is None else fits | fixed[found % sites]]
         # The first three rows of a block are kept, because the rows before them are in another block.
-        first, later = found[found < 3 * sites], found[found >= 3 * sites]
-        for j, positive in zip(self.columns.tolist(), self.positive.T, strict=True):
-            if len(later) and positive.any():
-                three = np.nan_to_num(rows[later[:, None] - sites * np.arange(1, 4), j]).sum(axis=1)
-                later = later[(rows[later, j] >= three * (1.0 - 1e-9)) | ~positive[later % sites]]
-        return np.concatenate([first, later])
+        kept, later = found[found < 3 * sites], found[found >= 3 * sites]
+        for j, positive in self._sums:
+            if not len(later):
+                break
+            three = np.nan_to_num(rows[later[:, None] - sites * np.arange(1, 4), j]).sum(axis=1)
+            later = later[(rows[later, j] >= three * (1.0 - 1e-9)) | ~positive[later % sites]]
+        return np.concatenate([kept, later])
+
+    @functools.cached_property
+    def _tests(self) -> list[tuple[int, Array, Array | None]]:
+        """The columns whose limits are to be exceeded, with these limits and the sites where any value is enough."""
+        columns = zip(self.columns.tolist(), self.limits.T, self.limited.T, strict=True)
+        return [(j, most, None if limited.all() else ~limited) for j, most, limited in columns if limited.any()]
+
+    @functools.cached_property
+    def _sums(self) -> list[tuple[int, Array]]:
+        """The columns in which sums of three rows are compared, with the sites where they are."""
+        return [(j, some) for j, some in zip(self.columns.tolist(), self.positive.T, strict=True) if some.any()]
 
 
 def _passes(clients: Sequence[LocalData], telling: Telling, weights: Array, *, extremes: bool) -> list[Pass]:
@@ -424,12 +430,15 @@ class _Extremes:
     def add(self, block: Array) -> None:
         """Add a block of rows."""
         rows = len(self._folded)
-        whole = len(block) // rows * rows if block.flags.c_contiguous else 0
-        if whole:
-            some = self._of.reduce(block[:whole].reshape(-1, self._folded.size), axis=0)
-            self._of(self._folded, some.reshape(self._folded.shape), out=self._folded)
-        if whole < len(block):
-            self._of(self._others, self._of.reduce(block[whole:], axis=0), out=self._others)
+        if len(block) < rows or not block.flags.c_contiguous:
+            if len(block):
+                self._of(self._others, self._of.reduce(block, axis=0), out=self._others)
+            return
+        whole = len(block) // rows * rows
+        some = self._of.reduce(block[:whole].reshape(-1, self._folded.size), axis=0).reshape(self._folded.shape)
+        self._of(self._folded, some, out=self._folded)
+        if whole < len(block):  # The last rows may be compared twice.
+            self._of(self._folded, block[-rows:], out=self._folded)
 
     @property
     def by_column(self) -> Array:
@@ -488,10 +497,10 @@ def _equal_rows(clients: Sequence[LocalData], marks: Sequence[Array], rounding: 
     """
     every = _comparable_numbers(marks, rounding)
     every.sort()  # In place: the order of the rows takes much more memory, and is needed only for equal rows.
-    starts = _starts_of_groups(every, rounding)
-    equal, least = len(every) - len(starts), min(least_repeated(client.n) for client in clients)
+    equal, least = _count_equal(every, rounding), min(least_repeated(client.n) for client in clients)
     if equal < min(least, shapes.OFTEN - 1):
         return None
+    starts = _starts_of_groups(every, rounding)
     sizes = np.diff(starts, append=len(every))
     if sizes.max() < shapes.OFTEN and equal < least:
         return None  # So few rows cause no hint. Among millions, a few numbers are equal by accident.
@@ -517,6 +526,13 @@ def _comparable_numbers(marks: Sequence[Array], rounding: float) -> Array:
     far = np.flatnonzero(np.abs(every) > most)
     every[far] = np.abs(every[far]).max(initial=0.0) * np.arange(2, len(far) + 2)
     return every
+
+
+def _count_equal(ordered: Array, rounding: float) -> int:
+    """Return how many sorted numbers differ from the number before them by rounding only."""
+    pieces = range(1, len(ordered), _HELD)
+    new = (np.count_nonzero(np.diff(ordered[start - 1 : start + _HELD]) > rounding) for start in pieces)
+    return len(ordered) - 1 - int(sum(new))
 
 
 def _starts_of_groups(ordered: Array, rounding: float) -> Array:

@@ -75,6 +75,8 @@ class Bed(Stored):
         self.shape = (len(self._rows), len(variants))
         self.dtype = np.dtype(dtype)
         self._copies = _lookup_table().astype(self.dtype)
+        # These are added to the bytes of a column, and give positions in the lookup table.
+        self._offsets = np.where(other, _OTHER, 0).astype(np.uint16)[:, None]
         # In this mask, the bits of the people whose rows are used are set.
         kept = np.zeros(bytes_of_a_variant(people) * EACH, dtype=np.uint8)
         kept[self._rows] = _CODE
@@ -152,9 +154,8 @@ class Bed(Stored):
         return room.reshape(d, -1).T
 
     def _decode_into(self, copies: Array, packed: Array, columns: slice, room: Array) -> None:
-        places = packed + np.where(self._other[columns, None], _OTHER, 0)
         # Every index is valid, and mode="clip" is faster because it skips the check for invalid indices.
-        np.take(copies, places, axis=0, mode="clip", out=room)
+        np.take(copies, packed + self._offsets[columns], axis=0, mode="clip", out=room)
 
     def _packed_blocks(self) -> Iterator[tuple[slice, int, int, Array]]:
         """Yield blocks of columns: the slice of columns, the first person, the person after the last, and the bytes.
@@ -179,14 +180,25 @@ class Bed(Stored):
             kept = self._kept[first // EACH : bytes_of_a_variant(last)]
             yield columns, entries if (kept == _ALL).all() else (entries & kept) | (_GONE & ~kept)
 
-    def column_blocks(self) -> Iterator[tuple[slice, slice, Array]]:
+    def column_blocks(self, *, gaps: bool = False) -> Iterator[tuple[slice, slice, Array]]:
         """Yield the columns and the rows of each block as slices, and its entries with one line per column.
 
-        Blocks fit the processor's cache. Each block overwrites the previous block.
+        Missing values are 0. If `gaps` is true, they are 1, and all other entries are 0. Blocks fit the processor's
+        cache. Each block overwrites the previous block.
         """
-        for columns, first, last, entries, _ in self._decoded_blocks(self._copies):
+        copies = np.isnan(self._copies).astype(self.dtype) if gaps else np.nan_to_num(self._copies)
+        for columns, first, last, entries, _ in self._decoded_blocks(copies):
             rows, places = self._slice_and_positions(first, last)
             yield columns, rows, entries[:, places]
+
+    def gap_positions(self) -> Iterator[tuple[slice, slice, tuple[Array, Array]]]:
+        """Yield the columns and the rows of each block as slices, and the positions of its missing values.
+
+        The positions are sorted by column.
+        """
+        for columns, first, last, packed in self._packed_blocks():
+            rows, _ = self._slice_and_positions(first, last)
+            yield columns, rows, self._positions_of_gaps(packed, first, rows)
 
     def count_blocks(self) -> Iterator[tuple[slice, slice, Array, tuple[Array, Array]]]:
         """Yield the blocks of `column_blocks` in double precision, and the positions of the missing values.
@@ -195,12 +207,16 @@ class Bed(Stored):
         """
         for columns, first, last, entries, packed in self._decoded_blocks(np.nan_to_num(_lookup_table())):
             rows, places = self._slice_and_positions(first, last)
-            # A missing value has only the lower of its two bits set. Most bytes hold no missing value.
-            gone = packed & ~(packed >> 1) & self._kept[first // EACH :][: packed.shape[1]] & _GONE
-            lines, where = np.divmod(np.flatnonzero(gone != 0), gone.shape[1])
-            each, of_four = np.nonzero((gone[lines, where][:, None] >> _PLACES) & 1)
-            people = first + EACH * where[each] + of_four
-            yield columns, rows, entries[:, places], (lines[each], np.searchsorted(self._rows, people) - rows.start)
+            yield columns, rows, entries[:, places], self._positions_of_gaps(packed, first, rows)
+
+    def _positions_of_gaps(self, packed: Array, first: int, rows: slice) -> tuple[Array, Array]:
+        """Return the lines and the rows of the missing values in a block of `_packed_blocks`, relative to the block."""
+        # A missing value has only the lower of its two bits set. Most bytes hold no missing value.
+        gone = packed & ~(packed >> 1) & self._kept[first // EACH :][: packed.shape[1]] & _GONE
+        lines, where = np.divmod(np.flatnonzero(gone != 0), gone.shape[1])
+        each, of_four = np.nonzero((gone[lines, where][:, None] >> _PLACES) & 1)
+        people = first + EACH * where[each] + of_four
+        return lines[each], np.searchsorted(self._rows, people) - rows.start
 
     def _decoded_blocks(self, copies: Array) -> Iterator[tuple[slice, int, int, Array, Array]]:
         """Yield the values of `_packed_blocks`, with decoded entries before the bytes. `copies` is the lookup table."""
@@ -222,7 +238,7 @@ class Bed(Stored):
         table = (there + (counts << _BITS) + (counts**2 << 2 * _BITS)).sum(axis=1)
         total = np.zeros((3, self.shape[1]), dtype=np.int64)
         for columns, packed in self._packed_rows():
-            sums = table[packed + np.where(self._other[columns, None], _OTHER, 0)].sum(axis=1)
+            sums = table[packed + self._offsets[columns]].sum(axis=1)
             for k in range(3):
                 total[k, columns] += (sums >> k * _BITS) & (2**_BITS - 1)
         return total[0], total[1], total[2]

@@ -28,6 +28,9 @@ _GONE: Final = np.uint8(0b01010101)  # the byte of four missing values
 _CODE: Final = np.uint8(0b11)  # a mask of the bits of one person
 _ALL: Final = np.uint8(255)  # a mask of the bits of all four people in a byte
 _PLACES: Final = np.array([0, 2, 4, 6], dtype=np.uint8)  # the first bit of each of the four people in a byte
+# For each byte of `_positions_of_gaps`, these are the number of missing values and their places among the four people.
+_GAPS_OF_BYTE: Final = ((np.arange(256)[:, None] >> _PLACES) & 1).sum(axis=1)
+_PLACES_OF_GAPS: Final = np.argsort(1 - ((np.arange(256)[:, None] >> _PLACES) & 1), axis=1, kind="stable")
 _BITS: Final = 20  # number of bits for each of three tallies that share one integer
 # These are the numbers of copies of the first allele for the four codes. The second code is a missing value.
 _COPIES: Final = np.array([2.0, np.nan, 1.0, 0.0])
@@ -75,6 +78,8 @@ class Bed(Stored):
         self.shape = (len(self._rows), len(variants))
         self.dtype = np.dtype(dtype)
         self._copies = _lookup_table().astype(self.dtype)
+        # These are added to the bytes of a column, and give positions in the lookup table.
+        self._offsets = np.where(other, _OTHER, 0).astype(np.uint16)[:, None]
         # In this mask, the bits of the people whose rows are used are set.
         kept = np.zeros(bytes_of_a_variant(people) * EACH, dtype=np.uint8)
         kept[self._rows] = _CODE
@@ -152,9 +157,8 @@ class Bed(Stored):
         return room.reshape(d, -1).T
 
     def _decode_into(self, copies: Array, packed: Array, columns: slice, room: Array) -> None:
-        places = packed + np.where(self._other[columns, None], _OTHER, 0)
         # Every index is valid, and mode="clip" is faster because it skips the check for invalid indices.
-        np.take(copies, places, axis=0, mode="clip", out=room)
+        np.take(copies, packed + self._offsets[columns], axis=0, mode="clip", out=room)
 
     def _packed_blocks(self) -> Iterator[tuple[slice, int, int, Array]]:
         """Yield blocks of columns: the slice of columns, the first person, the person after the last, and the bytes.
@@ -179,14 +183,25 @@ class Bed(Stored):
             kept = self._kept[first // EACH : bytes_of_a_variant(last)]
             yield columns, entries if (kept == _ALL).all() else (entries & kept) | (_GONE & ~kept)
 
-    def column_blocks(self) -> Iterator[tuple[slice, slice, Array]]:
+    def column_blocks(self, *, gaps: bool = False) -> Iterator[tuple[slice, slice, Array]]:
         """Yield the columns and the rows of each block as slices, and its entries with one line per column.
 
-        Blocks fit the processor's cache. Each block overwrites the previous block.
+        Missing values are 0. If `gaps` is true, they are 1, and all other entries are 0. Blocks fit the processor's
+        cache. Each block overwrites the previous block.
         """
-        for columns, first, last, entries, _ in self._decoded_blocks(self._copies):
+        copies = np.isnan(self._copies).astype(self.dtype) if gaps else np.nan_to_num(self._copies)
+        for columns, first, last, entries, _ in self._decoded_blocks(copies):
             rows, places = self._slice_and_positions(first, last)
             yield columns, rows, entries[:, places]
+
+    def gap_positions(self) -> Iterator[tuple[slice, slice, tuple[Array, Array]]]:
+        """Yield the columns and the rows of each block as slices, and the positions of its missing values.
+
+        The positions are sorted by column.
+        """
+        for columns, first, last, packed in self._packed_blocks():
+            rows, _ = self._slice_and_positions(first, last)
+            yield columns, rows, self._positions_of_gaps(packed, first, last)
 
     def count_blocks(self) -> Iterator[tuple[slice, slice, Array, tuple[Array, Array]]]:
         """Yield the blocks of `column_blocks` in double precision, and the positions of the missing values.
@@ -195,12 +210,28 @@ class Bed(Stored):
         """
         for columns, first, last, entries, packed in self._decoded_blocks(np.nan_to_num(_lookup_table())):
             rows, places = self._slice_and_positions(first, last)
-            # A missing value has only the lower of its two bits set. Most bytes hold no missing value.
-            gone = packed & ~(packed >> 1) & self._kept[first // EACH :][: packed.shape[1]] & _GONE
-            lines, where = np.divmod(np.flatnonzero(gone != 0), gone.shape[1])
-            each, of_four = np.nonzero((gone[lines, where][:, None] >> _PLACES) & 1)
-            people = first + EACH * where[each] + of_four
-            yield columns, rows, entries[:, places], (lines[each], np.searchsorted(self._rows, people) - rows.start)
+            yield columns, rows, entries[:, places], self._positions_of_gaps(packed, first, last)
+
+    def _positions_of_gaps(self, packed: Array, first: int, last: int) -> tuple[Array, Array]:
+        """Return the lines and the rows of the missing values in a block of `_packed_blocks`, relative to the block."""
+        # A missing value has only the lower of its two bits set. Most bytes hold no missing value.
+        gone = np.right_shift(packed, 1)
+        np.invert(gone, out=gone)
+        gone &= packed
+        gone &= self._kept[first // EACH : bytes_of_a_variant(last)] & _GONE
+        where = np.flatnonzero(gone != 0)
+        found = gone.reshape(-1)[where]
+        number = _GAPS_OF_BYTE[found]
+        ends = np.cumsum(number)
+        of_byte = np.repeat(np.arange(len(where)), number)
+        # The first, second, third or fourth missing value of its byte.
+        which = np.arange(len(of_byte)) - (ends - number)[of_byte]
+        lines = where // gone.shape[1]
+        people = EACH * (where - lines * gone.shape[1])[of_byte] + _PLACES_OF_GAPS[found[of_byte], which]
+        _, places = self._slice_and_positions(first, last)
+        if isinstance(places, slice):
+            return lines[of_byte], people - places.start
+        return lines[of_byte], np.searchsorted(places, people)
 
     def _decoded_blocks(self, copies: Array) -> Iterator[tuple[slice, int, int, Array, Array]]:
         """Yield the values of `_packed_blocks`, with decoded entries before the bytes. `copies` is the lookup table."""
@@ -222,7 +253,7 @@ class Bed(Stored):
         table = (there + (counts << _BITS) + (counts**2 << 2 * _BITS)).sum(axis=1)
         total = np.zeros((3, self.shape[1]), dtype=np.int64)
         for columns, packed in self._packed_rows():
-            sums = table[packed + np.where(self._other[columns, None], _OTHER, 0)].sum(axis=1)
+            sums = table[packed + self._offsets[columns]].sum(axis=1)
             for k in range(3):
                 total[k, columns] += (sums >> k * _BITS) & (2**_BITS - 1)
         return total[0], total[1], total[2]

@@ -86,12 +86,14 @@ class ColumnNames:
     who: str = "the rows"
 
     def __post_init__(self) -> None:
-        for name in self.names:
-            if not isinstance(name, str) or not name:
-                raise DataError(
-                    f"{shown(name)} is not a valid column name of {self.who}, because names must be text. Rename the "
-                    "column, or give an array without names."
-                )
+        # A table may have a million names, and a loop over them takes far longer than this check.
+        if {*map(type, self.names)} != {str} or "" in self.names:
+            for name in self.names:
+                if not isinstance(name, str) or not name:
+                    raise DataError(
+                        f"{shown(name)} is not a valid column name of {self.who}, because names must be text. Rename "
+                        "the column, or give an array without names."
+                    )
         if twice := describe_duplicates(self.names):
             raise DataError(f"The columns of {self.who} have the same name: {twice}. Rename them.")
 
@@ -121,7 +123,7 @@ class ColumnNames:
             If a wanted column does not exist, or holds no numbers.
         """
         place = dict(zip(self.names, range(len(self.names)), strict=True))
-        positions = [place.get(name) for name in wanted]
+        positions = list(map(place.get, wanted))
         if None in positions:
             absent = [name for name in wanted if name not in place]
             for name in absent:

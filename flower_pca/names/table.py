@@ -85,7 +85,7 @@ class Table:
     def __post_init__(self) -> None:
         if self.names is not None:
             names = tuple(self.names)
-            if all(isinstance(name, str) for name in names):
+            if {*map(type, names)} == {str}:  # A table may have a million names, and a loop takes far longer.
                 names = clean_names(names)
             else:
                 names = tuple(clean_name(name) if isinstance(name, str) else name for name in names)

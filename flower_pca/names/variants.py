@@ -9,6 +9,7 @@ both alleles.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from collections import Counter
@@ -27,9 +28,17 @@ _LONG: Final = 60  # A longer allele is shortened to its first letters and a dig
 
 def name_of_variant(chromosome: str, position: str, allele: str, other_allele: str) -> tuple[str, bool]:
     """Return the name of a variant, and whether the first allele in this name is `other_allele`."""
+    alleles, is_other = _sorted_alleles(allele, other_allele)
+    return f"{_plain_chromosome(chromosome)}:{position}:{alleles}", is_other
+
+
+# A file has a million variants, but few pairs of alleles and few chromosomes.
+@functools.lru_cache(maxsize=2**10)
+def _sorted_alleles(allele: str, other_allele: str) -> tuple[str, bool]:
+    """Return both alleles as in the name of a variant, and whether the first of them is `other_allele`."""
     alleles = allele.upper(), other_allele.upper()
     first, second = sorted(map(_shorten_allele, alleles))
-    return f"{_plain_chromosome(chromosome)}:{position}:{first}:{second}", _shorten_allele(alleles[0]) != first
+    return f"{first}:{second}", _shorten_allele(alleles[0]) != first
 
 
 def canonical_name(name: str) -> str:
@@ -143,6 +152,7 @@ def _counts_other_allele(name: str, other: str) -> bool | None:
     return True if as_second == first else None
 
 
+@functools.lru_cache(maxsize=2**10)
 def _plain_chromosome(chromosome: str) -> str:
     """Return the name of a chromosome in its most common form, for example 1 for chr1."""
     return chromosome[3:] if chromosome[:3].lower() == "chr" and len(chromosome) > 3 else chromosome

@@ -1,18 +1,20 @@
 """Compute products and moments of rows stored by columns, such as genotypes.
 
-A product takes two passes over blocks of columns. A block stays in the processor's cache while it is decoded, centered
-and multiplied.
+A product takes two passes over blocks of columns. A block stays in the processor's cache while it is decoded and
+multiplied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 import numpy as np
 
 from flower_pca.base.linalg import Array
-from flower_pca.rows.frame import Frame, Moments, fill_gaps_in_place
+from flower_pca.rows.frame import Frame, Moments
+
+_STRIPE: Final = 2**14  # number of columns whose products with missing values are computed at a time
 
 
 @runtime_checkable
@@ -23,8 +25,17 @@ class ColumnBlocks(Protocol):
     def shape(self) -> tuple[int, int]:
         """The numbers of rows and columns."""
 
-    def column_blocks(self) -> Iterator[tuple[slice, slice, Array]]:
-        """Yield the columns and the rows of each block as slices, and its entries with one line per column."""
+    def count_other_allele(self, columns: Array) -> ColumnBlocks:
+        """Return the counts with the copies of the other allele in these columns."""
+
+    def column_blocks(self, *, gaps: bool = False) -> Iterator[tuple[slice, slice, Array]]:
+        """Yield the columns and the rows of each block as slices, and its entries with one line per column.
+
+        Missing values are 0. If `gaps` is true, they are 1, and all other entries are 0.
+        """
+
+    def gap_positions(self) -> Iterator[tuple[slice, slice, tuple[Array, Array]]]:
+        """Yield the columns and the rows of each block as slices, and the positions of its missing values."""
 
     def count_blocks(self) -> Iterator[tuple[slice, slice, Array, tuple[Array, Array]]]:
         """Yield the blocks of `column_blocks` with 0 for missing values, and the positions of these values."""
@@ -54,28 +65,107 @@ def peaks_by_column(source: ColumnBlocks) -> Array:
     return np.where(squares > sums, 2.0, np.where(sums > 0, 1.0, 0.0))
 
 
-def product_by_columns(source: ColumnBlocks, Z: Array, frame: Frame) -> Array:
-    """Return X'(XZ) for the rows X in a frame, summed in double precision."""
+def gap_matrices(source: ColumnBlocks) -> list[tuple[slice, Any]]:
+    """Return the missing values as sparse matrices with a line per column: 1 for a missing value.
+
+    Each matrix has the people of some rows, which are given as a slice.
+    """
+    from scipy.sparse import csr_array
+
+    found: dict[tuple[int, int], tuple[list[Array], list[Array]]] = {}
+    for columns, rows, (lines, people) in source.gap_positions():
+        if rows.start < rows.stop:
+            number, positions = found.setdefault((rows.start, rows.stop), ([], []))
+            number.append(np.bincount(lines, minlength=columns.stop - columns.start))
+            positions.append(people.astype(np.int32))
+    matrices: list[tuple[slice, Any]] = []
+    for (start, stop), (number, positions) in found.items():
+        ends = np.concatenate([[0], np.cumsum(np.concatenate(number))])
+        ones, shape = np.ones(ends[-1], dtype=np.int8), (source.shape[1], stop - start)
+        matrices.append((slice(start, stop), csr_array((ones, np.concatenate(positions), ends), shape=shape)))
+    return matrices
+
+
+def product_by_columns(
+    source: ColumnBlocks, Z: Array, frame: Frame, gaps: list[tuple[slice, Any]] | None = None
+) -> Array:
+    """Return X'(XZ) for the rows X in a frame, summed in double precision.
+
+    The blocks hold counts of alleles. Their mean and the replacements of missing values are applied to the products,
+    because a pass over a block takes as long as a product with it.
+
+    Parameters
+    ----------
+    source : ColumnBlocks
+        The rows.
+    Z : ndarray of shape (d, p)
+        The block to multiply.
+    frame : Frame
+        The frame. It has a `fill` only if values are missing.
+    gaps : list or None, default=None
+        The missing values as `gap_matrices` returns them. None to decode them again in each pass.
+    """
     if not Z.shape[1]:
         return np.zeros(Z.shape)
     W = frame.unscale(Z).astype(Z.dtype, copy=False)
-    Y = np.zeros((source.shape[0], Z.shape[1]))
-    for columns, rows, entries in _blocks_in_frame(source, frame):
-        Y[rows] += entries.T @ W[columns]
-    total, Y = np.zeros(Z.shape), Y.astype(Z.dtype, copy=False)
-    for columns, rows, entries in _blocks_in_frame(source, frame):
-        total[columns] += entries @ Y[rows]
+    mean, fill, turned = frame.mean, frame.fill, None
+    if mean is not None and (mean > 1.0).any():
+        # The counts of the rarer allele are near 0, so the subtraction of the mean from products loses no digits.
+        turned = mean > 1.0
+        source, W, mean = source.count_other_allele(turned), np.where(turned[:, None], -W, W), _turn(mean, turned)
+        fill = None if fill is None else _turn(fill, turned)
+    Y = _times(source, W, mean, fill, gaps).astype(Z.dtype, copy=False)
+    total = _adjoint_times(source, Y, mean, fill, gaps)
+    if turned is not None:
+        total[turned] *= -1.0
     return frame.unscale(total)
 
 
-def _blocks_in_frame(source: ColumnBlocks, frame: Frame) -> Iterator[tuple[slice, slice, Array]]:
-    """Yield the columns and rows of each block as slices, and its entries, centered and filled but not scaled."""
-    gap: Any = None if frame.fill is None else frame.fill - frame.column_centers
-    if gap is not None and not np.any(gap):  # The fill is usually the mean itself, so the gap is 0.
-        gap = 0.0
+def _turn(counts: Array, turned: Array) -> Array:
+    """Return counts of an allele as counts of the other allele in some columns."""
+    return np.where(turned, 2.0 - counts, counts)
+
+
+def _times(source: ColumnBlocks, W: Array, mean: Array | None, fill: Array | None, gaps: Any) -> Array:
+    """Return X W for counts X with missing values filled and the mean subtracted."""
+    Y = np.zeros((source.shape[0], W.shape[1]))
     for columns, rows, entries in source.column_blocks():
-        if frame.mean is not None:
-            entries -= frame.mean[columns, None].astype(entries.dtype)
-        if gap is not None:
-            fill_gaps_in_place(entries, gap if np.ndim(gap) == 0 else gap[columns, None], np.isnan(entries))
-        yield columns, rows, entries
+        Y[rows] += entries.T @ W[columns]
+    less = np.zeros(W.shape[1])
+    for columns in _stripes(len(W)):
+        V = W[columns].astype(np.float64, copy=False)
+        if mean is not None:
+            less += mean[columns] @ V
+        if fill is not None and gaps is not None:
+            V = fill[columns, None] * V
+            for rows, M in gaps:
+                Y[rows] += M[columns].T @ V
+    if fill is not None and gaps is None:
+        for columns, rows, entries in source.column_blocks(gaps=True):
+            Y[rows] += entries.T @ (fill[columns, None] * W[columns]).astype(W.dtype, copy=False)
+    return Y - less
+
+
+def _adjoint_times(source: ColumnBlocks, Y: Array, mean: Array | None, fill: Array | None, gaps: Any) -> Array:
+    """Return X'Y for counts X with missing values filled and the mean subtracted."""
+    total = np.zeros((source.shape[1], Y.shape[1]))
+    for columns, rows, entries in source.column_blocks():
+        total[columns] += entries @ Y[rows]
+    if fill is not None and gaps is None:
+        for columns, rows, entries in source.column_blocks(gaps=True):
+            total[columns] += fill[columns, None] * (entries @ Y[rows])
+    Y = Y.astype(np.float64, copy=False)
+    sums = Y.sum(axis=0)
+    for columns in _stripes(len(total)):
+        if mean is not None:
+            total[columns] -= np.outer(mean[columns], sums)
+        if fill is not None and gaps is not None:
+            for rows, M in gaps:
+                total[columns] += fill[columns, None] * (M[columns] @ Y[rows])
+    return total
+
+
+def _stripes(d: int) -> Iterator[slice]:
+    """Yield stretches of columns, whose products take little memory."""
+    for start in range(0, d, _STRIPE):
+        yield slice(start, min(start + _STRIPE, d))

@@ -21,7 +21,7 @@ from flower_pca.blocks import adapters
 from flower_pca.names import levels
 from flower_pca.names.columns import Heading, mismatch_without_names
 from flower_pca.names.table import Table
-from flower_pca.rows import adjusted, by_columns, moves
+from flower_pca.rows import adjusted, moves
 from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.frame import (
     Frame,
@@ -410,9 +410,9 @@ class LocalData(RowOperator):
             return np.asarray(self.measured.scatter().product_in_frame(Z, self.frame), dtype=self.dtype)
         if self.measured.columns is not None:
             self.require_complete_rows()
-            # Without missing values, blocks are not searched for them.
+            # Without missing values, there is nothing to replace.
             frame = self._full_frame if self.missing else replace(self.frame, fill=None)
-            return by_columns.product_by_columns(self.measured.columns, Z, frame).astype(self.dtype, copy=False)
+            return self.measured.product_by_columns(Z, frame).astype(self.dtype, copy=False)
         blocks, frame = self._blocks_and_frame()
         return product_in_frame(blocks, Z, frame).astype(self.dtype, copy=False)
 

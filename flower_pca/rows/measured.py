@@ -37,6 +37,7 @@ from flower_pca.rows.frame import (
 
 _SAMPLE: Final = 2**14  # target number of entries in a sample of rows
 _MOST: Final = 64  # maximum number of rows in a sample
+_GAPS: Final = 2**23  # Positions of at most this many missing values are kept, which take five bytes each.
 _LEAST: Final = 9  # A sample has at least about this many rows, however long they are.
 
 # A function of this type reads all entries block by block. It returns the number of missing values, or raises an
@@ -219,7 +220,16 @@ class Measured:
         """Return X'(XZ) of rows stored by columns, about their own mean. Missing values are replaced by the mean."""
         assert self.columns is not None
         mean = self.observed_moments().mean
-        return by_columns.product_by_columns(self.columns, Z, Frame(mean, fill=mean if self.missing else None))
+        return self.product_by_columns(Z, Frame(mean, fill=mean if self.missing else None))
+
+    def product_by_columns(self, Z: Array, frame: Frame) -> Array:
+        """Return X'(XZ) of rows stored by columns, in a frame with replacements for missing values if there are any."""
+        columns = self.columns
+        assert columns is not None
+        gaps = None
+        if 0 < self.missing <= _GAPS:
+            gaps = self.cached("gaps", lambda: by_columns.gap_matrices(columns))
+        return by_columns.product_by_columns(columns, Z, frame, gaps)
 
     def largest_absolute(self) -> Array:
         """Return the largest absolute value in each stored column."""

@@ -13,6 +13,8 @@ from flower_pca.blocks import bed as blocks_of_bed
 from flower_pca.data import sources
 from flower_pca.names import variants
 from flower_pca.names.table import Table, with_variants_of_all_sites
+from flower_pca.rows import by_columns, measured
+from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 
 PAIRS = [("A", "G"), ("C", "T"), ("A", "T"), ("C", "G")]
@@ -37,9 +39,16 @@ def assert_decoded(rows, expected):
     """By rows, by columns, and in the tallies of columns."""
     np.testing.assert_array_equal(np.asarray(rows), expected)
     found = np.full(expected.shape, -1.0)
-    for own, people_of, entries in rows.column_blocks():
-        found[people_of, own] = entries.T
+    for (own, people_of, entries), (_, _, gone) in zip(
+        rows.column_blocks(), rows.column_blocks(gaps=True), strict=True
+    ):
+        assert not entries[gone == 1].any()
+        found[people_of, own] = np.where(gone == 1, np.nan, entries).T
     np.testing.assert_array_equal(found, expected)
+    missing = np.zeros(expected.shape[::-1])
+    for people_of, matrix in by_columns.gap_matrices(rows):
+        missing[:, people_of] += matrix.toarray()
+    np.testing.assert_array_equal(missing.T, np.isnan(expected))
     seen, sums, squares = rows.tallies()
     np.testing.assert_array_equal(seen, (~np.isnan(expected)).sum(axis=0))
     np.testing.assert_array_equal(sums, np.nansum(expected, axis=0))
@@ -264,6 +273,47 @@ def test_products_are_those_of_the_decoded_rows(tmp_path, in_small_blocks):
             np.testing.assert_allclose(one.m2, other.m2[order], rtol=1e-12)
     assert counts.shape == (30, 12)
     assert by_columns.fingerprint() == LocalData(table, missing=True).fingerprint()
+
+
+def product_in_frame(counts, Z, frame):
+    """The product of the rows of counts in a frame, from numpy."""
+    rows = np.where(np.isnan(counts), 0.0 if frame.fill is None else frame.fill, counts)
+    rows = (rows - frame.column_centers) / frame.column_divisors
+    return rows.T @ (rows @ Z)
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["gaps kept", "gaps decoded"])
+@pytest.mark.parametrize("gaps", [0.0, 0.1])
+@pytest.mark.parametrize("given", ["mean", "fill", "no mean", "all"])
+def test_a_frame_is_applied_to_products_of_genotypes(tmp_path, in_small_blocks, monkeypatch, kept, gaps, given):
+    if not kept:
+        monkeypatch.setattr(measured, "_GAPS", 0)
+    monkeypatch.setattr(by_columns, "_STRIPE", 5)
+    counts = write_genotypes(tmp_path / "a.bed", people=30, gaps=gaps)
+    table = sources.make(f"bed(path={str(tmp_path / 'a.bed')!r}, precision='double')")
+    counts = counts[:, np.argsort(table.names)]
+    rng = np.random.default_rng(3)
+    Z, mean, other = rng.standard_normal((12, 3)), np.nanmean(counts, axis=0), rng.uniform(-1.0, 3.0, 12)
+    frame = {
+        "mean": Frame(mean, fill=mean),
+        "fill": Frame(mean, fill=other),
+        "no mean": Frame(scale=rng.uniform(0.5, 2.0, 12), fill=mean),
+        "all": Frame(other, rng.uniform(0.5, 2.0, 12), rng.uniform(0.0, 2.0, 12)),
+    }[given]
+    found = LocalData(table, missing=True).in_frame(frame, once=True).matmat(Z)
+    np.testing.assert_allclose(found, product_in_frame(counts, Z, frame), rtol=1e-11, atol=1e-11)
+
+
+def test_products_of_rare_and_common_alleles_are_precise_in_single_precision(tmp_path):
+    rng = np.random.default_rng(5)
+    counts = rng.binomial(2, np.repeat([0.01, 0.3, 0.7, 0.99], 200), (400, 800)).astype(float)
+    counts[rng.random(counts.shape) < 0.01] = np.nan
+    table = sources.make(str(write_bed(tmp_path / "a.bed", counts)))
+    counts = counts[:, np.argsort(table.names)]
+    mean, scale = np.nanmean(counts, axis=0), np.maximum(np.nanstd(counts, axis=0), 0.05)
+    frame, Z = Frame(mean, scale, mean), rng.standard_normal((800, 4))
+    found, expected = LocalData(table, missing=True).in_frame(frame).matmat(Z), product_in_frame(counts, Z, frame)
+    assert np.linalg.norm(found - expected) < 3e-7 * np.linalg.norm(expected)
 
 
 def damage(path, *, head=None, cut=0, bim=None, fam=None):

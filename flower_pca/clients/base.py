@@ -456,7 +456,7 @@ class PCAClient(NumPyClient):
                 data,
                 memory,
                 layers=request.layers,
-                demands=self._account.demands(request),
+                demands=self._account.demands(request) if request.stage == messages.STAGE else None,
                 fixed=self._fixed,
                 dither=self._dither,
                 who=ClientIdentity(self._key, self._reported_name),

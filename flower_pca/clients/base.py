@@ -416,7 +416,7 @@ class PCAClient(NumPyClient):
             return
         assert isinstance(rows, LocalData)
         whole = rows.all_columns  # The run may have begun with other columns of the same rows.
-        mark = f"{whole.fingerprint():x} {whole.n} {whole.names}"
+        mark = f"{whole.fingerprint():x} {whole.n} {whole.heading.digest}"
         known = {key: str(value) for key, value in records.values_in(context.state, _BEGAN).items()}
         if self._began is not None:
             # After a restart of the node, or if a run continues from a checkpoint, the context is empty. Therefore, the
@@ -456,7 +456,7 @@ class PCAClient(NumPyClient):
                 data,
                 memory,
                 layers=request.layers,
-                demands=self._account.demands(request),
+                demands=self._account.demands(request) if request.stage == messages.STAGE else None,
                 fixed=self._fixed,
                 dither=self._dither,
                 who=ClientIdentity(self._key, self._reported_name),

@@ -77,6 +77,9 @@ class Audience(enum.Enum):
     SAMPLE = "sample"
 
 
+_OPENINGS: Final = (Audience.OPENING, Audience.OPENED)
+
+
 class Attendance(enum.Enum):
     """The way in which a run continues after the answers to a message."""
 
@@ -260,10 +263,8 @@ class Roll:
                 return self.after_loss(), Attendance.LOST
             return replace(self, came=answered, awaited=self.members - answered), Attendance.AGAIN
         roll = self
-        if call in (Audience.OPENING, Audience.OPENED) and not second:
-            first = frozenset(addressees) if call is Audience.OPENING else self.addressees
-            # Banned clients are not asked again. Unfit clients are asked by the next opening.
-            roll = replace(self, addressees=first - self.banned)
+        if call in _OPENINGS and not second:
+            roll = self._with_addressees(call, addressees)
             missing = roll.addressees - answered
             # If no client has answered, all clients are asked again, and the message counts as silent.
             if answered and missing and not self.summed:
@@ -281,15 +282,20 @@ class Roll:
         Return None if waiting is useless: answers come as sums, no client has answered, no unasked client is
         missing, or three messages in a row have brought no further answer.
         """
-        roll = self
-        if call in (Audience.OPENING, Audience.OPENED) and not self.awaited:
-            first = frozenset(addressees) if call is Audience.OPENING else self.addressees
-            roll = replace(self, addressees=first - self.banned)
         awaited = (self.awaited or frozenset(addressees)) - answered - self.banned
         silent = 0 if answered > self.came else self.silent + 1
         if self.summed or not answered or not awaited & unasked or silent >= _MOST_SILENT:
             return None
+        roll = self._with_addressees(call, addressees) if call in _OPENINGS and not self.awaited else self
         return replace(roll, came=answered, awaited=awaited, silent=silent)
+
+    def _with_addressees(self, call: Audience, addressees: Iterable[int]) -> Roll:
+        """Return the roll with the clients that an opening asks. Banned clients are not asked again.
+
+        Unfit clients are asked by the next opening.
+        """
+        first = frozenset(addressees) if call is Audience.OPENING else self.addressees
+        return replace(self, addressees=first - self.banned)
 
     def after_complete_round(
         self, call: Audience, answered: frozenset[int], *, may_miss: bool = False, unasked: frozenset[int] = _NOBODY
@@ -298,23 +304,30 @@ class Roll:
         members, unfit, contributors = self.members, self.unfit, self.contributors | answered
         if self.everyone and (gone := (self.members | self.addressees) - answered):
             raise self._lost_columns_error(gone)
-        if call in (Audience.OPENING, Audience.OPENED):
+        heard, chosen = _NOBODY, False
+        if call in _OPENINGS:
             members = contributors = answered
             unfit = _NOBODY if may_miss else self.addressees - answered
-        whole = answered == members or not self.opens
-        heard, chosen = _NOBODY, False
-        if call not in (Audience.OPENING, Audience.OPENED) and (unasked or self.heard):
+        elif unasked or self.heard:
             heard, chosen = self.heard | answered, unasked >= members - answered
+        whole = answered == members or not self.opens
         others, times = (_NOBODY, 0) if whole else (answered, 1)
         if others and others == self.others:
             times = self.times + 1
-        same = (members, unfit, whole) == (self.members, self.unfit, self.whole) and contributors == self.contributors
-        same = same and (others, times, heard, chosen) == (self.others, self.times, self.heard, self.chosen)
-        if same and not self.came and not self.silent:
-            return self  # Most messages change nothing.
-        after = replace(self, members=members, unfit=unfit, contributors=contributors, whole=whole)
-        after = replace(after, others=others, times=times, heard=heard, chosen=chosen)
-        return replace(after, came=_NOBODY, awaited=_NOBODY, silent=0)
+        return replace(
+            self,
+            members=members,
+            unfit=unfit,
+            contributors=contributors,
+            came=_NOBODY,
+            awaited=_NOBODY,
+            whole=whole,
+            others=others,
+            times=times,
+            heard=heard,
+            chosen=chosen,
+            silent=0,
+        )
 
     @property
     def takes_turns(self) -> bool:

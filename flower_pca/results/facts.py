@@ -217,14 +217,6 @@ def weights_for_json(row: Array, names: Sequence[str]) -> list[dict[str, Any]]:
     return [{"column": names[j], "weight": float(row[j])} for j in largest]
 
 
-def result_as_text(result: AnyResult, *more: str) -> str:
-    """Return the components as a plain text table, with failures of the run above it and further remarks below it."""
-    summary = result.summary()
-    bad = summary.of_tone("bad")
-    others = [words for words in more if words not in bad]
-    return "\n".join([*bad, labels.text_table(*summary.components), *others])
-
-
 def result_as_html(result: AnyResult) -> str:
     """Return the components as an HTML table for a notebook, in the notebook's colors, with all remarks."""
     summary = result.summary()

@@ -894,10 +894,12 @@ class PCAResult:
 
         Failures of the run are above the table, and remarks on noise and on sites that were left out are below it.
         """
-        out = [remark.words for remark in facts.remarks_on_left_out(self.left_out)]
-        if self.certainty is None:
-            return facts.result_as_text(self, *out)
-        return facts.result_as_text(self, _remark_on_noise(self.certainty).words, *out)
+        below = [remark.words for remark in facts.remarks_on_left_out(self.left_out)]
+        if self.certainty is not None:
+            below.insert(0, _remark_on_noise(self.certainty).words)
+        bad = [remark.words for remark in facts.with_tones(self._remarks(), "bad")]
+        others = [words for words in below if words not in bad]
+        return "\n".join([*bad, labels.text_table(*self._listing(4)), *others])
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._title})"

@@ -59,7 +59,7 @@ def read_arrays(record: ArrayRecord | None) -> list[Array]:
 
 def names_in(record: ArrayRecord) -> str:
     """Return the names of the arrays in a record, separated by commas as in a config of this package."""
-    return ",".join(name for name in record if name != _EMPTY)
+    return ",".join([name for name in record if name != _EMPTY])
 
 
 def size_of(content: Content) -> int:

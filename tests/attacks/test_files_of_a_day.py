@@ -38,6 +38,17 @@ def test_rows_that_change_in_the_midst_of_a_run_are_refused(memory, tmp_path):
         assert replaced(node, other).ask("ssi", {"Z": Z}, run=f"new {other.shape} {other[0, 0]}")["Y"].shape == (4, 1)
 
 
+def test_what_a_node_keeps_of_the_rows_at_the_start_of_a_run_does_not_grow_with_their_columns(tmp_path):
+    """Flower carries this state to the ClientApp and back with every message."""
+    rows = pd.DataFrame(np.hstack([X] * 50), columns=[f"column {j}" for j in range(200)])
+    node = Node(0, rows, memory_dir=tmp_path)
+    node.ask("ssi", {"Z": np.eye(200)[:, :1]}, run="a")
+    (kept,) = node.context.state.config_records["flower_pca.rows"].values()
+    assert len(kept) < 120
+    with pytest.raises(RefusedError, match="The rows of this node changed after the run began"):
+        replaced(node, rows.rename(columns={"column 7": "other"})).ask("ssi", {"Z": np.eye(200)[:, :1]}, run="a")
+
+
 def test_changed_rows_are_refused_after_a_restart_and_in_a_resumed_run(tmp_path):
     """Both give the node another context; what it keeps in its folder is the same."""
     node = Node(0, X, memory_dir=tmp_path)

@@ -243,3 +243,12 @@ def test_whatever_happens_the_states_stay_apart_and_a_kept_roll_is_the_same(even
         again = Roll(summed=summed).restore(kept)
         assert again.to_json() == roll.to_json()
         assert (again.came, again.awaited) == (some(), some())  # An incomplete answer is requested again as a whole.
+
+
+def test_after_a_message_that_no_member_answered_a_later_miss_is_asked_for_once_more():
+    roll, verdict = opened_roll().after_answers(Audience.MEMBERS, some(), addressees=range(3))
+    assert verdict is AGAIN
+    roll, verdict = roll.after_answers(Audience.MEMBERS, some(0, 1, 2), addressees=range(3))
+    assert (verdict, roll.awaited) == (COMPLETE, some())
+    roll, verdict = roll.after_answers(Audience.MEMBERS, some(0, 1), addressees=range(3))
+    assert (verdict, roll.awaited) == (AGAIN, some(2))

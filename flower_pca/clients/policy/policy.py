@@ -66,12 +66,12 @@ class Policy:
         inner = messages.inner_stage(request.arrays) if request.stage == messages.STAGE else None
         stage = inner or request.stage
         owners, named = registry.algorithms_of_stage(stage), set(request.algorithm.split("+"))
-        algorithms = named | ({stage} & set(registry.EXTRA_STAGES))
+        by_name = stage in registry.EXTRA_STAGES  # An extra stage is served only if the operator has named it.
+        algorithms = {*named, stage} if by_name else named
         # If the stage belongs to none of the named algorithms, the node must also serve the stage's own algorithms.
         # Otherwise, a server could name an algorithm that the node serves, but run a stage that it does not serve.
         if not named & owners:
-            algorithms |= owners
-        by_name = stage in registry.EXTRA_STAGES  # An extra stage is served only if the operator has named it.
+            algorithms = algorithms | owners
         if named <= set(registry.OPENING_ONLY) and not by_name and limits.asks_for_products(stage, request):
             got = "products" if "opening" in stage else stage
             raise RefusalError(

@@ -409,10 +409,10 @@ class Rules:
     @classmethod
     def with_changes(cls, rules: Rules | None, changes: Mapping[str, Any]) -> Rules:
         """Return `rules`, or the default rules if it is None, with the rules in `changes` replaced."""
-        checks.parameters("A node", changes, [f.name for f in fields(cls)])
         own = rules or cls()
         if not changes:
             return own  # A copy of the rules would have to read the key files again.
+        checks.parameters("A node", changes, [f.name for f in fields(cls)])
         settings = {key: value for key, value in changes.items() if key != "profile"}
         name = changes.get("profile", own.profile)
         if "profile" in changes:

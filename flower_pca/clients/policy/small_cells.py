@@ -157,9 +157,11 @@ def refuse_revealing(
     """
     allowed = _allowed_columns(rules)
     found = {name: name for name in barred if name not in allowed} | revealing_columns(data, rules, cache_path)
-    if not {*(wanted.names or ())} <= {*(data.names or ())}:
+    if wanted is not data and not {*(wanted.names or ())} <= {*(data.names or ())}:
         # The run asks for columns that the node's table does not have, such as levels that occur only at other nodes.
         found = found | revealing_columns(wanted, rules, cache_path)
+    if not found:
+        return
     names = labels.column_names(wanted.names, wanted.d)
     if refused := [name for name in names if name in found]:
         logging.getLogger("flwr").warning(

@@ -371,6 +371,7 @@ def test_nodes_choose_genes_if_their_operators_have_named_it(mask):
     assert result.answers == "fixed"
 
 
+@pytest.mark.usefixtures("unillustrated")
 @pytest.mark.slow
 def test_genes_are_chosen_from_the_command_line_and_new_cells_are_prepared_likewise(tmp_path):
     folder = tmp_path / "labs"

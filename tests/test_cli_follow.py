@@ -69,6 +69,7 @@ def test_looks_without_a_pause_are_refused(follow_command, capsys):
     assert (code, "must be a finite number of at least 0.01" in err) == (2, True), err
 
 
+@pytest.mark.usefixtures("unillustrated")
 def test_values_that_stand_for_a_gap_and_lines_of_totals_are_named(follow_command, tmp_path, capsys):
     rows = np.random.default_rng(7).normal(50.0, 5.0, (8, 4)).round(1)
     lines = [",".join(map(str, row)) for row in rows]

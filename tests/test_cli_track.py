@@ -108,6 +108,7 @@ def test_events_and_alarms_say_what_the_result_says(track_command, tmp_path, cap
     assert not (tmp_path / "c.npz").exists()
 
 
+@pytest.mark.usefixtures("unillustrated")
 @pytest.mark.slow
 def test_the_files_of_a_folder_are_clients_each_with_its_own_time(track_command, tmp_path, capsys):
     every = turning_rows(steps=8)

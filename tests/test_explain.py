@@ -156,6 +156,7 @@ def test_table_json_and_file_have_the_shares(tmp_path):
     np.testing.assert_array_equal(repeated.explained_shares_, result.explained_shares_)
 
 
+@pytest.mark.usefixtures("unillustrated")
 def test_the_command_line_explains_by_columns_of_a_folder(tmp_path, capsys):
     tables, out = people_of_sites(9), tmp_path / "out"
     folder = folder_of_sites(tmp_path / "sites", tables)

@@ -114,6 +114,7 @@ def test_variants_whose_strand_cannot_be_told_are_counted():
     assert any("2 of 60 variants are A/T or C/G, so their strand cannot be determined" in hint for hint in hints)
 
 
+@pytest.mark.usefixtures("unillustrated")
 def test_genotypes_run_from_the_command_line(tmp_path, capsys):
     counts, _ = people_at_sites(gaps=0.02)
     for i, part in enumerate(np.split(counts, [30, 55])):
@@ -214,6 +215,7 @@ def test_nodes_that_name_no_columns_say_so():
         strategies.Krylov(missing="mean", variants=LIMITS).fit(grid_of(sites, share_names=False))
 
 
+@pytest.mark.usefixtures("unillustrated")
 def test_variants_are_chosen_from_the_command_line(tmp_path, capsys):
     counts, names, keep = rare_and_lacking()
     pairs = [tuple(name.split(":")[2:]) for name in names]

@@ -131,6 +131,7 @@ def folder(tmp_path):
     return place
 
 
+@pytest.mark.usefixtures("unillustrated")
 @every("command", ["run", "check"])
 def test_a_folder_names_what_it_does_not_read(folder, tmp_path, capsys, command):
     (folder / "c.rds").write_bytes(b"")
@@ -215,6 +216,7 @@ def test_all_pictures_that_are_offered_of_parties_can_be_drawn(tmp_path):
         assert result.plot(picture, tmp_path / f"{picture}.svg", shards=parties).exists()
 
 
+@pytest.mark.usefixtures("unillustrated")
 @every(("command", "ending"), [("transform", "npy"), ("score", "csv"), ("report", "html")])
 def test_a_result_of_parties_is_told_how_their_folder_is_projected(tmp_path, capsys, command, ending):
     people = [f"{i:03d}" for i in range(60)]

@@ -105,6 +105,7 @@ def test_the_odd_file_is_named_wherever_it_stands(odd, tmp_path, capsys):
     assert re.search(words, *found["errors"])
 
 
+@pytest.mark.usefixtures("unillustrated")
 def test_a_folder_with_one_file_is_dealt_out_and_the_command_says_so(tmp_path, capsys):
     folder = tmp_path / "hospitals"
     folder.mkdir()
@@ -121,6 +122,7 @@ def test_a_value_for_a_file_that_is_not_there_is_refused(tmp_path):
         sources.table(f"folder(path={str(tmp_path)!r}, encoding={{'treir': 'latin-1'}})")
 
 
+@pytest.mark.usefixtures("unillustrated")
 @pytest.mark.parametrize("command", ["run", "check"])
 def test_a_subfolder_with_tables_is_pointed_out(command, tmp_path, capsys):
     folder = tmp_path / "sites"

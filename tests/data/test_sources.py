@@ -1,5 +1,7 @@
 """Test that every source returns what was written, and says what it cannot read."""
 
+import itertools
+
 import numpy as np
 import pytest
 from builders import dense
@@ -103,14 +105,12 @@ def test_csv_without_rows_is_an_empty_table(text, tmp_path):
     assert rows.shape == (0, text.count(",") + bool(text))
 
 
-@pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("other", FILES)
+OTHER_KINDS = set(itertools.permutations(FILES, 2)) - {("csv", "svmlight")}  # svmlight is a column of text to csv
+
+
+@pytest.mark.parametrize(("name", "other"), sorted(OTHER_KINDS))
 def test_a_file_of_another_kind_is_named(name, other, tmp_path):
-    if name == other:
-        return
     path = source_written(tmp_path, other)
-    if name == "csv" and other == "svmlight":
-        return  # a table of one column of text
     with pytest.raises(
         (DataError, ConfigError),
         match=r"/x\.(npy|npz|csv|parquet|svmlight) (cannot be read as|is compressed with|has) ",

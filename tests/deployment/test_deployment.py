@@ -86,8 +86,8 @@ def test_levels_of_words_are_agreed_on_by_real_nodes(federation):
     wait("the run to end", lambda: run.status() == "finished:completed")
 
 
-@pytest.mark.parametrize("mask", [False, True])
-def test_covariates_are_removed_at_real_nodes(federation, mask):
+def test_covariates_are_removed_at_real_nodes(federation):
+    """With masks: test_three_files.py."""
     federation.present(0, 1, 2)
     files = [federation.node(partition).table for partition in range(3)]
     tables = people_of_sites(5)
@@ -96,7 +96,7 @@ def test_covariates_are_removed_at_real_nodes(federation, mask):
     try:
         names = "age,sex=F,sex=M,site"
         asked = {"n_components": 2, "columns": ",".join(FEATURES), "adjust": names, "explain": "sex=F,sex=M"}
-        run = federation.run("PCAStrategy", algorithm="krylov(tol=1e-12)", mask=mask, min_nodes=3, **asked)
+        run = federation.run("PCAStrategy", algorithm="krylov(tol=1e-12)", min_nodes=3, **asked)
         result = run.result()
     finally:
         for file in files:
@@ -112,8 +112,8 @@ def restart(federation, *partitions):
     federation.present(0, 1, 2)
 
 
-@pytest.mark.parametrize("mask", [False, True])
-def test_sites_are_harmonized_at_real_nodes_and_known_after_a_restart(federation, mask):
+def test_sites_are_harmonized_at_real_nodes_and_known_after_a_restart(federation):
+    """With masks: test_three_files.py."""
     federation.present(0, 1, 2)
     nodes = [federation.node(partition) for partition in range(3)]
     files, own = [node.table for node in nodes], nodes[1].own
@@ -123,12 +123,11 @@ def test_sites_are_harmonized_at_real_nodes_and_known_after_a_restart(federation
         rows.assign(ward="surgery").to_csv(file, index=False)
     try:
         asked = {"n_components": 2, "harmonize": "combat", "columns": ",".join(features_in(tables[0])[::-1])}
-        asked |= {"algorithm": "krylov(tol=1e-12)", "keep": "age,sex=F,sex=M", "mask": mask, "min_nodes": 3}
-        run = federation.run("PCAStrategy", hold=None if mask else 1, **asked)
-        if not mask:  # sent after the message about sites
-            run.held()
-            restart(federation, 1)
-            run.go_on()
+        asked |= {"algorithm": "krylov(tol=1e-12)", "keep": "age,sex=F,sex=M", "min_nodes": 3}
+        run = federation.run("PCAStrategy", hold=1, **asked)  # after the message about sites
+        run.held()
+        restart(federation, 1)
+        run.go_on()
         result = run.result()
         rows = combat_of(tables, COVARIATES)[:, ::-1]
         assert_of_harmonized(result, rows)

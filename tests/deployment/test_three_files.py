@@ -106,15 +106,15 @@ def scores_at(folder, result, rows, *words):
     return np.load(folder / "scores.npy")
 
 
-@pytest.mark.parametrize("mask", [False, True])
-def test_folders_of_sites_are_adjusted_harmonized_and_explained_and_score_new_rows(federation, tmp_path, mask):
+def test_folders_of_sites_are_adjusted_harmonized_and_explained_under_masks_and_score_new_rows(federation, tmp_path):
+    """Without masks: test_deployment.py."""
     tables, whole, new = people_with_gaps(21), scanners_of_sites(22), scanners_of_sites(23)
     rules = {"covariates": "age,sex", "missing": "mean", "allow": "krylov", "output-dir": str(tmp_path / "own")}
     asked = 'explain="sex=F,sex=M"'
-    masked = f'algorithm="krylov(tol=1e-12)" mask={json.dumps(mask)}'
+    masked = 'algorithm="krylov(tol=1e-12)" mask=true'
     present(federation, *folders_of(tmp_path / "gaps", tables), **rules)
     removed, kept = (f'{option}="age,sex=F,sex=M", {asked}' for option in ("adjust", "keep"))
-    result = run_there(federation, f"adjusted-{mask}", removed, f'missing="mean" {masked}')
+    result = run_there(federation, "adjusted", removed, f'missing="mean" {masked}')
     rows = residuals_of(tables, ("age", "sex"))
     assert_components_of(result, rows, 1e-8)
     assert list(result.explained_by_) == ["sex", "site beyond sex"]
@@ -125,7 +125,7 @@ def test_folders_of_sites_are_adjusted_harmonized_and_explained_and_score_new_ro
     present(federation, *folders_of(tmp_path / "whole", whole), **rules)
     federation.node(1).terminate()
     present(federation, *[str(tmp_path / "whole" / site) for site in SITES], **rules)
-    result = run_there(federation, f"harmonized-{mask}", f'harmonize="combat", {kept}', masked)
+    result = run_there(federation, "harmonized", f'harmonize="combat", {kept}', masked)
     rows = combat_of(whole, COVARIATES)
     assert_of_harmonized(result, rows)
     assert list(result.explained_before_) == ["sex", "site beyond sex", "site"]

@@ -173,6 +173,7 @@ def test_an_estimator_takes_a_list_with_one(mask: bool | None) -> None:
         found.fit(shards[0][:0])
 
 
+@pytest.mark.usefixtures("unillustrated")
 @pytest.mark.parametrize("mask", [False, True])
 def test_a_folder_may_have_a_file_with_its_header_only(tmp_path: Path, mask: bool) -> None:
     folder = tmp_path / "sites"

@@ -247,7 +247,7 @@ def test_a_site_whose_units_are_named_is_not_named_twice():
 
 
 @pytest.mark.slow
-def test_missing_values_do_not_hide_outlying_sites_over_flower():
+def test_a_site_whose_units_are_named_is_not_named_twice_over_flower():
     with in_a_run():
         strategy = PCAStrategy("krylov", n_components=2, scale="std", min_nodes=6)
         hints = strategy.fit(grid_of(list(two_in_other_units().values()))).hints

@@ -111,7 +111,8 @@ def _trial_run(
 ) -> list[str]:
     """Try the requested run without writing files. Return these hints together with the hints of the run.
 
-    `fills` says whether the trial run fills missing values although the user has not set --missing. If the run ends in an error, add the error to `read.errors`, and return only these hints.
+    `fills` says whether the trial run fills missing values although the user has not set --missing. If the run ends in
+    an error, add the error to `read.errors`, and return only these hints.
     """
     from flower_pca.hints.repeats import without_repeated_hints
     from flower_pca.simulation import simulate

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import shelve
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -32,6 +32,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     verbs.add_argument("--lot", type=int, metavar="N", help="draw N items by lot and run them again with other seeds")
     verb("--page", help="make docs/papers and its pictures from the results")
     add("--again", action="store_true", help="run also what has been run, and say what moved in each record replaced")
+    text = "with --paper, run so many further seeds of each ITEM that is recorded, and join them to its record"
+    add("--more", type=int, default=0, metavar="N", help=text)
     text = f"the first of the fresh seeds of --check and --lot (default: {lot.FIRST})"
     add("--first", type=int, default=lot.FIRST, help=text)
     text = "folder in which --paper keeps single runs, and takes them from after it was stopped; delete it afterwards"
@@ -45,12 +47,16 @@ def main(argv: Sequence[str] | None = None) -> None:
         parser.error(f"Every ITEM must be one that --list names. Got {', '.join(unknown)}.")
     if given.check and not given.items:
         parser.error("--check runs what is named. Name an item or a paper, for example local_power/table6.")
+    if given.more and not (given.paper and given.items):
+        parser.error("--more joins further seeds to what is recorded. Name an item, and --paper.")
     if given.list:
         show()
     elif given.check:
         check(sorted(chosen), first=given.first, data_dir=given.data_dir)
     elif given.page:
         page.write()
+    elif given.more:
+        extend(sorted(chosen), given.more, data_dir=given.data_dir, points=given.points)
     elif given.lot is not None:
         lot.write(lot.run(given.lot, given.seed, given.data_dir, given.first))
     else:
@@ -130,11 +136,46 @@ def run(programs: Sequence[str], *, paper: bool, again: bool, data_dir: Path, po
             print("\n".join(moved(old, made)), flush=True)
 
 
+def extend(programs: Sequence[str], more: int, *, data_dir: Path, points: Path | None = None) -> None:
+    """Run further seeds of recorded programs, and join them to the records whose numbers are spans of their seeds."""
+    if points:
+        points.mkdir(parents=True, exist_ok=True)
+    items = {item.program: item for item in catalogue.ITEMS if item.program}
+    for program in programs:
+        old = record.read(program)
+        if old is None or old.size != "paper" or not old.seeds:
+            print(
+                f"left out: {program} has no record of seeds at the paper's size. Run: python -m sims --paper {program}"
+            )
+            continue
+        first, minutes = max(old.seeds) + 1, more * lot.alone(old) / len(old.seeds)
+        print(f"{program}, {more} seeds from {first} on, about {minutes:.0f} minutes of one core", flush=True)
+        experiments, name, _ = items[program].experiment()
+        with _points(program, points) as found:
+            opts = report.Options((name,), Path("out"), (), data_dir, more, True, first=first, points=found)
+            try:
+                made = record.joined(old, record.made(program, experiments[name], opts))
+            except (DataError, ValueError) as error:
+                print(f"left out: {error}. To run all seeds anew, use --again instead of --more.")
+                continue
+        record.write(made)
+        print("\n".join(moved(old, made)), flush=True)
+
+
+@contextmanager
+def _points(program: str, folder: Path | None) -> Iterator[MutableMapping[str, report.Point]]:
+    """The single runs of a program that are kept in the folder, if there is one."""
+    if folder is None:
+        yield {}
+        return
+    with shelve.open(str(folder / program.replace("/", "_"))) as points:
+        yield points
+
+
 def _made(item: catalogue.Item, paper: bool, data_dir: Path, kept: Path | None) -> record.Record:
     experiments, name, seeds = item.experiment()
     assert item.program is not None
-    file = str(kept / item.program.replace("/", "_")) if kept else ""
-    with shelve.open(file) if kept else nullcontext(dict[str, report.Point]()) as points:
+    with _points(item.program, kept) as points:
         opts = report.Options((name,), Path("out"), (), data_dir, seeds if paper else 1, paper, points=points)
         made = record.made(item.program, experiments[name], opts)
         # A record of few seeds needs runs of five for its swings, and that many may take hours.

@@ -110,7 +110,7 @@ _LP: Final = (
             (13, "the error by p and m", _FIVE, 14, 5),
         )
     ),
-    Item("local_power", "Lemma 1", "messages by the gap, p=1", "local_power/lemma1", _ALL_SETS, 1, 5, 15, 10),
+    Item("local_power", "Lemma 1", "messages by the gap, p=1", "local_power/lemma1", _ALL_SETS, 1, 10, 15, 10),
     Item("local_power", "Lemma 2", "eta by the rows of a client", "local_power/lemma2", _ALL_SETS, 3, 5, 15, 10),
     Item("local_power", "Theorem 1", "messages fall by the factor p", "local_power/theorem1", _ALL_SETS, 5, 5, 15, 10),
     Item(

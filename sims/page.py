@@ -78,6 +78,7 @@ three cases, and outside of those of ten in one of six. What the same number of 
 python -m sims --list                                     # every item, its program, and its minutes
 python -m sims --check local_power/table6 --first 5000    # compare fresh seeds with the recorded spread; writes nothing
 python -m sims --paper local_power/table6 --again         # run an item and replace its record
+python -m sims --paper leak/fig1a --more 2                # run two more seeds and join them to the record
 python -m sims --page                                     # write these pages from the records
 ```
 

@@ -51,16 +51,19 @@ def assert_components_of(result, rows, atol=1e-10):
 
 
 @pytest.mark.parametrize("names", EVERY, ids=str)
-@pytest.mark.parametrize("algorithm", ["krylov(tol=1e-12)", "covariance", "ssi(tol=1e-12)", "auto(tol=1e-12)"])
 @pytest.mark.parametrize(
-    "settings",
+    ("algorithm", "settings"),
     [
-        {},
-        {"mask": True},
-        {"answers": "fixed"},
-        {"scale": "std", "mask": True, "answers": "fixed"},
-        {"missing": "local_mean"},
-        {"missing": "local_mean", "mask": True, "answers": "fixed"},
+        ("krylov(tol=1e-12)", {}),
+        ("krylov(tol=1e-12)", {"mask": True}),
+        ("krylov(tol=1e-12)", {"answers": "fixed"}),
+        ("krylov(tol=1e-12)", {"scale": "std", "mask": True, "answers": "fixed"}),
+        ("krylov(tol=1e-12)", {"missing": "local_mean"}),
+        ("krylov(tol=1e-12)", {"missing": "local_mean", "mask": True, "answers": "fixed"}),
+        ("covariance", {}),
+        ("covariance", {"missing": "local_mean", "mask": True, "answers": "fixed"}),
+        ("ssi(tol=1e-12)", {"scale": "std", "mask": True, "answers": "fixed"}),
+        ("auto(tol=1e-12)", {"missing": "local_mean"}),
     ],
     ids=str,
 )

@@ -57,24 +57,26 @@ def expected_shares(result, tables):
     }, share_of(scores, site)
 
 
-@pytest.mark.parametrize("algorithm", ["krylov", "covariance", "ssi", "uda", "auto"])
 @pytest.mark.parametrize(
-    "settings",
+    ("algorithm", "settings"),
     [
-        {},
-        {"mask": True},
-        {"answers": "fixed"},
-        {"scale": "std", "mask": True},
-        {"center": False},
-        {"missing": "mean"},
-        {"missing": "local_mean", "answers": "fixed"},
-        {"missing": "mean", "answers": "fixed"},
+        ("krylov", {}),
+        ("krylov", {"mask": True}),
+        ("krylov", {"answers": "fixed"}),
+        ("krylov", {"scale": "std", "mask": True}),
+        ("krylov", {"center": False}),
+        ("krylov", {"missing": "mean"}),
+        ("krylov", {"missing": "local_mean", "answers": "fixed"}),
+        ("krylov", {"missing": "mean", "answers": "fixed"}),
+        ("covariance", {"mask": True}),
+        ("ssi", {"scale": "std", "mask": True}),
+        ("uda", {"missing": "mean", "answers": "fixed"}),
+        ("uda", {"center": False}),
+        ("auto", {"missing": "local_mean", "answers": "fixed"}),
     ],
     ids=str,
 )
 def test_shares_are_those_of_least_squares_of_the_pooled_scores(algorithm, settings):
-    if "mask" in settings and algorithm == "uda":
-        pytest.skip("its answers do not add up")
     tables = people_of_sites(1)
     if "missing" in settings:
         rng = np.random.default_rng(2)
@@ -91,9 +93,15 @@ def test_shares_are_those_of_least_squares_of_the_pooled_scores(algorithm, setti
     assert result.sites_ == 3
 
 
-@pytest.mark.parametrize("columns", [None, ",".join(FEATURES)])
-@pytest.mark.parametrize("answers", ["rows", "fixed"])
-@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize(
+    ("mask", "answers", "columns"),
+    [
+        (False, "rows", None),
+        (False, "fixed", ",".join(FEATURES)),
+        (True, "rows", ",".join(FEATURES)),
+        (True, "fixed", None),
+    ],
+)
 def test_nodes_tell_the_same_shares(mask, answers, columns):
     tables = people_of_sites(3)
     with in_a_run():

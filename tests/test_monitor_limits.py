@@ -426,7 +426,7 @@ def test_new_rows_close_to_the_center_are_reported(tmp_path, capsys):
     assert cli.main(given) == 0
     assert shrunk in capsys.readouterr().out
     assert cli.main([*given, "--among-own"]) == 0
-    assert "nearer" not in capsys.readouterr().out
+    assert shrunk not in capsys.readouterr().out
     np.testing.assert_array_equal(np.load(tmp_path / "scores.npy"), wide.project(np.load(rows)))
     assert cli.main(["score", str(path), str(rows)]) == 0
     assert shrunk in capsys.readouterr().out
@@ -435,10 +435,9 @@ def test_new_rows_close_to_the_center_are_reported(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "given", [{"algorithm": "sparse_pca"}, {"algorithm": "krylov", "max_share": 0.5}, {"algorithm": "median_pca"}]
+    ("algorithm", "given"), [("sparse_pca", {}), ("krylov", {"max_share": 0.5}), ("median_pca", {})]
 )
-def test_shrinkage_is_known_of_eigenvectors_of_all_rows_only(given):
-    algorithm = given.pop("algorithm")
+def test_shrinkage_is_known_of_eigenvectors_of_all_rows_only(algorithm, given):
     result = simulate(algorithm, np.array_split(rows_with_structure(90, 12), 3), n_components=2, **given)
     assert result.shrinkage_ is None
     with pytest.raises(ConfigError, match="Use transform instead of project"):

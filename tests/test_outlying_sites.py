@@ -108,6 +108,17 @@ DRAWS = {
 }
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_the_column_whose_sign_is_turned_is_named_however_few_there_are(seed):
+    """Of few columns, another one may lose as much of its correlations with the block as the turned one."""
+    rng = np.random.default_rng([seed, 4])
+    turned = int(rng.integers(4))
+    parts = [rng.standard_normal((300, 1)) + 0.7 * rng.standard_normal((300, 4)) for _ in range(3)]
+    parts[1][:, turned] *= -1.0
+    named = [hint for hint in simulate("krylov", parts, n_components=2, seed=seed).hints if "correlations" in hint]
+    assert [hint.split(" with ")[0] for hint in named] == [f"The correlations of column {turned}"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("draw", DRAWS)
 @pytest.mark.parametrize("sites", [3, 6, 20])
@@ -247,7 +258,7 @@ def test_a_site_whose_units_are_named_is_not_named_twice():
 
 
 @pytest.mark.slow
-def test_missing_values_do_not_hide_outlying_sites_over_flower():
+def test_a_site_whose_units_are_named_is_not_named_twice_over_flower():
     with in_a_run():
         strategy = PCAStrategy("krylov", n_components=2, scale="std", min_nodes=6)
         hints = strategy.fit(grid_of(list(two_in_other_units().values()))).hints

@@ -56,11 +56,10 @@ def in_order_of(loadings, others):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("method", "kaiser"), [("varimax", True), ("varimax", False), ("promax", False)])
-def test_loadings_are_those_of_factor_analyzer(method, kaiser, seed):
+def test_loadings_are_those_of_factor_analyzer(method, kaiser):
     theirs = pytest.importorskip("factor_analyzer")
-    result = simulate("covariance", shards_of_sources(seed), n_components=3, scale="std")
+    result = simulate("covariance", shards_of_sources(), n_components=3, scale="std")
     rotator = theirs.Rotator(method=method, normalize=kaiser, max_iter=5000, tol=1e-15)
     loadings = rotator.fit_transform(loadings_of(result))
     ours = rotate(result, f"{method}(kaiser={kaiser})")
@@ -249,12 +248,6 @@ def test_show_says_what_the_rotated_loadings_are_of_and_scores_go_with_them(scal
     np.testing.assert_allclose(np.cov(scores.T), np.eye(3), atol=1e-10)
     # the covariance of scaled columns with scores: of columns of variance 1 their correlation
     np.testing.assert_allclose(Z.T @ scores / (len(Z) - 1), loadings, atol=1e-9)
-    if scale == "std":
-        together = np.corrcoef(np.hstack([X, scores]).T)[:12, 12:]
-        np.testing.assert_allclose(together, loadings * np.sqrt((len(Z) - 1) / len(Z)), atol=1e-10)
-        theirs = pytest.importorskip("factor_analyzer").Rotator(method="varimax", max_iter=5000, tol=1e-15)
-        known = theirs.fit_transform(V[:3].T * s[:3] / np.sqrt(len(Z) - 1))
-        np.testing.assert_allclose(in_order_of(known, loadings), loadings, atol=1e-7)
 
 
 def test_promax_and_levels_claim_no_correlations(scaled_result):

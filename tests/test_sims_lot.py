@@ -14,7 +14,7 @@ from sims import __main__ as command
 from sims import catalogue, lot
 from sims.catalogue import ITEMS
 from sims.common import record, report, spread
-from sims.local_power.sets import mean_std
+from sims.common.report import mean_std
 
 
 @every(
@@ -255,6 +255,63 @@ def test_a_program_whose_work_another_one_did_is_drawn_only_if_it_is_quick_by_it
     assert lot.eligible() == ["local_power/fig8", *drawing]
     assert lot.alone(record.read("local_power/fig5")) == 6
     assert lot.alone(replace(left, minutes=9.0)) == 9.0
+
+
+@every(
+    ("cell", "other", "both"),
+    [
+        ("3..7", "5..9", "3..9"),
+        ("3..7", "4", "3..7"),
+        ("1.0e-02", "9.0e-03", "9.0e-03..1.0e-02"),
+        ("30..-", "25..900", "25..-"),
+        ("-", "12", "12..-"),
+        ("> 40", "> 38", "> 38"),
+        ("paper", "paper", "paper"),
+    ],
+)
+def test_the_spans_of_two_runs_are_one_of_all_their_seeds(cell, other, both):
+    header = ["of", "messages"]
+    assert spread.joined([header, ["a", cell]], [header, ["a", other]]) == [header, ["a", both]]
+
+
+@every(("cell", "other"), [("1.0 (0.1)", "1.1 (0.1)"), ("> 40", "12"), ("words", "others")])
+def test_what_is_no_span_is_not_joined(cell, other):
+    header = ["of", "messages"]
+    with pytest.raises(ValueError, match=r"a, .*: messages: no span"):
+        spread.joined([header, ["a", cell]], [header, ["a", other]])
+    with pytest.raises(ValueError, match="other rows or columns"):
+        spread.joined([header, ["a", cell]], [header])
+
+
+def test_further_seeds_are_joined_to_a_record(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(record, "RESULTS", tmp_path / "results")
+    asked = []
+
+    def experiment(opts):
+        seeds = list(opts.each())
+        asked.append(seeds)
+        return report.Found("A table", [["of", "messages"], ["all", report.span([s % 4 for s in seeds])]], stated=True)
+
+    monkeypatch.setattr(catalogue.Item, "experiment", lambda item: ({"fig3": experiment}, "fig3", 2))
+    command.main(["--paper", "personal/fig3"])
+    command.main(["--paper", "personal/fig3", "--more", "3"])
+    kept = record.read("personal/fig3")
+    assert asked == [[0, 1], [2, 3, 4]]
+    assert (kept.seeds, kept.rows[1], kept.swings) == ([0, 1, 2, 3, 4], ["all", "0..3"], ["-"])
+    assert "personal/fig3, 3 seeds from 2 on" in (printed := capsys.readouterr().out)
+    assert "all, 0..1: messages: 0..1, now 0..3" in printed
+    command.main(["--paper", "personal/fig1", "--more", "3"])
+    assert "left out: personal/fig1 has no record of seeds at the paper's size." in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        command.main(["--paper", "--more", "3"])
+    assert "--more joins further seeds to what is recorded." in capsys.readouterr().err
+
+
+def test_a_record_of_means_is_not_joined(drawing, capsys):
+    before = record.path(drawing[0]).read_bytes()
+    command.main(["--paper", drawing[0], "--more", "2"])
+    assert "To run all seeds anew, use --again instead of --more." in capsys.readouterr().out
+    assert record.path(drawing[0]).read_bytes() == before
 
 
 def called_different(first, second):

@@ -29,17 +29,22 @@ def scanners(seed, *, sizes=SIZES, columns=COLUMNS, offsets=(0.0, 2.5, -1.0), ga
     return shards
 
 
-@pytest.mark.parametrize("algorithm", ["krylov", "covariance", "ssi", "local_power", "uda", "auto"])
 @pytest.mark.parametrize(
-    "settings",
+    ("algorithm", "settings"),
     [
-        {},
-        {"scale": "std"},
-        {"scale": "max_abs"},
-        {"center": False},
-        {"missing": "mean"},
-        {"missing": "local_mean"},
-        {"answers": "fixed"},
+        ("krylov", {}),
+        ("krylov", {"scale": "std"}),
+        ("krylov", {"scale": "max_abs"}),
+        ("krylov", {"center": False}),
+        ("krylov", {"missing": "mean"}),
+        ("krylov", {"missing": "local_mean"}),
+        ("krylov", {"answers": "fixed"}),
+        ("covariance", {"scale": "std"}),
+        ("ssi", {"missing": "mean"}),
+        ("local_power", {"answers": "fixed"}),
+        ("uda", {"center": False}),
+        ("uda", {"scale": "max_abs"}),
+        ("auto", {"missing": "local_mean"}),
     ],
     ids=str,
 )

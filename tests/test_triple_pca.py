@@ -347,8 +347,7 @@ def test_a_client_of_much_noise_is_no_client_of_far_entries(times: float) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mask", [False, True])
-@pytest.mark.parametrize("seed", [0, 5, 8])
+@pytest.mark.parametrize(("seed", "mask"), [(0, False), (5, False), (8, False), (0, True)])
 def test_a_shared_direction_that_is_left_to_local_components_is_told(seed: int, mask: bool) -> None:
     """One client's far entries take the place of a shared direction, which all other clients keep as local."""
     rng = np.random.default_rng([seed, 41])

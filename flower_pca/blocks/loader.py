@@ -44,7 +44,7 @@ class LoaderRows(Stored):
 
     def pieces(self) -> Iterator[Array]:
         """Yield the batches. Raise a DataError if rows are missing, or differ from those of an earlier pass."""
-        n, checksum = 0, 0
+        n, checksum, i = 0, 0, -1
         for i, batch in enumerate(self._batches()):
             if batch.shape[1] != self.shape[1]:
                 raise DataError(
@@ -57,6 +57,13 @@ class LoaderRows(Stored):
             yield batch
         first_pass = self._checksum_of_all < 0
         if n != self.shape[0] and first_pass:
+            forms_batches = getattr(self._loader, "batch_sampler", None) is not None
+            if not forms_batches and i + 1 == self.shape[0]:
+                raise DataError(
+                    f"The data set of the DataLoader of {self._who} has {labels.count(self.shape[0], 'item')} with "
+                    f"{labels.count(n, 'row')}, so an item is a batch of rows. Make its method __len__ return the "
+                    "number of rows, or make each item a single row."
+                )
             raise DataError(
                 f"The DataLoader of {self._who} yields {labels.count(n, 'row')}, but its data set has "
                 f"{self.shape[0]:,}. Make it yield every row once. The workers of an iterable data set must share its "
@@ -82,13 +89,19 @@ class LoaderRows(Stored):
         # A sampler gives lists of positions if the loader forms no batches.
         drawn: Iterable[Any] = sampler if batches is None else batches
         singles = chain.from_iterable(some if isinstance(some, list) else [some] for some in drawn)
-        # Samplers may be endless, so at most one position too many is read.
-        positions = list(islice(singles, n + 1))
-        if any(position is None or isinstance(position, tuple) for position in positions[:1]):
+        first = list(islice(singles, 1))
+        if any(position is None or isinstance(position, tuple) for position in first):
             # An iterable data set has no positions, and positions of several numbers are not compared. Rows are counted
             # in the first pass.
             return
-        given = len(np.unique(np.asarray(positions)))
+        # Samplers may be endless, so at most one position too many is read.
+        rest = islice(singles, n)
+        # As objects, positions would take four times as much memory.
+        if all(hasattr(position, "__index__") for position in first):
+            positions = np.fromiter(chain(first, rest), dtype=np.int64)
+        else:
+            positions = np.asarray([*first, *rest])
+        given = len(np.unique(positions))
         if given < len(positions):
             raise DataError(
                 f"The sampler of the DataLoader of {self._who} repeats rows, which would count more than once. Build "

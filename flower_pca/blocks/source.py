@@ -153,14 +153,37 @@ def complete_pieces(source: Blocks) -> Iterator[Any]:
 
 def all_rows(source: Blocks) -> Any:
     """Return all rows of a source in memory, as a single array or CSR matrix."""
+    if not is_sparse(source):
+        return joined_rows(complete_pieces(source), source.shape, source.dtype)
+    from scipy.sparse import csr_array, vstack
+
     pieces = list(complete_pieces(source))
     if len(pieces) == 1:
         return pieces[0]
-    if not is_sparse(source):
-        return np.concatenate(pieces) if pieces else np.empty(source.shape, source.dtype)
-    from scipy.sparse import csr_array, vstack
-
     return vstack(pieces, format="csr") if pieces else csr_array(source.shape, dtype=source.dtype)
+
+
+def joined_rows(pieces: Iterable[Array], shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
+    """Return pieces of rows as one array. Only one piece is in memory in addition to the array.
+
+    `shape` is the shape of all rows together, and `dtype` is the type of the array if there are no pieces. A single
+    piece is not copied.
+    """
+    rows: Array | None = None
+    n = 0
+    for piece in pieces:
+        if rows is None and len(piece) >= shape[0]:
+            rows = piece
+        elif rows is None:
+            # Pieces that are stored by columns stay so.
+            rows = np.empty_like(piece, dtype=piece.dtype.newbyteorder("="), shape=shape, subok=False)
+        elif (common := np.promote_types(rows.dtype, piece.dtype)) != rows.dtype:
+            rows = rows.astype(common)
+        # If there are too many rows, `complete_pieces` raises an error after the last piece.
+        if rows is not piece and n + len(piece) <= len(rows):
+            rows[n : n + len(piece)] = piece
+        n += len(piece)
+    return np.empty(shape, dtype) if rows is None else rows
 
 
 def rows_of_a_block(d: int, dtype: np.dtype[Any]) -> int:

@@ -77,11 +77,12 @@ def run_check(args: argparse.Namespace) -> int:
             found.append(f"{who} has no rows, so it adds nothing to the result. Leave this site out, or add its rows.")
             read.left_out.append(who)
     hints = _hints_of_parties(sites) if args.partitioned_by == "columns" else list(hints_of(sites))
-    read.refused += _error_about_gaps(args, read.shards)
+    missing = _error_about_gaps(args, read.shards)
+    read.refused += missing
     if sites and not read.errors:
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always", UserWarning)
-            hints = _trial_run(args, read, sites, hints)
+            hints = _trial_run(args, read, sites, hints, fills=bool(missing))
         hints += common.texts_of_warnings(said)
     found += hints
     wording = common.OptionWording.of_command(args)
@@ -105,17 +106,20 @@ def run_check(args: argparse.Namespace) -> int:
     return int(bool(found))
 
 
-def _trial_run(args: argparse.Namespace, read: _ReadSites, sites: Sequence[LocalData], hints: list[str]) -> list[str]:
+def _trial_run(
+    args: argparse.Namespace, read: _ReadSites, sites: Sequence[LocalData], hints: list[str], *, fills: bool
+) -> list[str]:
     """Try the requested run without writing files. Return these hints together with the hints of the run.
 
-    If the run ends in an error, add the error to `read.errors`, and return only these hints.
+    `fills` says whether the trial run fills missing values although the user has not set --missing. If the run ends in
+    an error, add the error to `read.errors`, and return only these hints.
     """
     from flower_pca.hints.repeats import without_repeated_hints
     from flower_pca.simulation import simulate
 
     columns = sites[0].d + len(args.words)
     try:
-        config = _config(args, n_components=max(min(2, columns, sum(site.n for site in sites)), 1))
+        config = _config(args, n_components=max(min(2, columns, sum(site.n for site in sites)), 1), fills=fills)
         common.require_two_clients(config.mask, len(read.shards))
         result = simulate(config, read.shards)
     except FlowerPCAError as error:
@@ -143,9 +147,13 @@ def _lines_about_memory(args: argparse.Namespace, sites: Sequence[LocalData]) ->
     return [f"memory in a deployment: {memory_in_words(size, len(sites))}"]
 
 
-def _config(args: argparse.Namespace, *, n_components: int) -> PCAConfig:
-    """Return the configuration of the trial run, with `n_components` if the user has not set --components."""
-    usual = {"missing": args.missing or _default_missing(args)}
+def _config(args: argparse.Namespace, *, n_components: int, fills: bool = True) -> PCAConfig:
+    """Return the configuration of the trial run, with `n_components` if the user has not set --components.
+
+    If `fills` is True, the run fills missing values even if the user has not set --missing. A run that fills values
+    does not compare the correlations of sites, so `fills` is True only if there are missing values.
+    """
+    usual = {"missing": args.missing or (_default_missing(args) if fills else "error")}
     components = n_components if args.components is None else args.components
     return runs.config_of(argparse.Namespace(**{**vars(args), **usual, "components": components}))
 

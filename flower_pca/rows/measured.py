@@ -160,7 +160,7 @@ class Measured:
             return self.csr_matrix
         if not self.n:
             return np.empty((0, self.d), self.dtype)
-        return np.concatenate(list(self.stored_blocks()))
+        return source.joined_rows(self.stored_blocks(), (self.n, self.d), self.stored_dtype)
 
     def blocks(self) -> Iterator[Array]:
         """Yield blocks of stored rows as dense arrays."""

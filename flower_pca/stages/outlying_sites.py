@@ -37,6 +37,9 @@ _SURE_OF_MEAN, _SURE_OF_SPREAD, _SURE_OF_CORRELATIONS = 6.0, 5.0, 4.0
 _MAD: Final = 1.4826  # the standard deviation of a normal variable, divided by its median absolute deviation
 _ROUNDING: Final = 64.0 * np.finfo(float).eps  # a deviation up to this share of the mean counts as 0
 _REMEDY: Final = "Check the units and the columns of its file."
+# A column's turned sign explains unusual correlations if at most this share of their difference is left without it.
+_EXPLAINED: Final = 0.5
+_TRIED: Final = 8  # the maximum number of columns whose sign is tried, those with the most unusual correlations first
 _NAMED: Final = 3  # the maximum number of sites that get an individual hint
 
 
@@ -137,6 +140,10 @@ def find_outlying(
         kind = max(scores, key=lambda kind: float(largest[kind][i]))
         j = int(np.argmax(scores[kind][i]))
         if scores[kind][i, j] > 1.0:
+            if kind == OutlyingKind.CORRELATIONS and block is not None and products is not None:
+                tried = np.argsort(-scores[kind][i], kind="stable")[:_TRIED]
+                correlations = products[enough] / (np.where(deviations > 0.0, deviations, np.inf) * n)[:, :, None]
+                j = _column_of_turned_sign(i, tried, usual[:, None] * block, correlations)
             times = float(off[i, j] if kind == OutlyingKind.MEAN else ratio[i, j])
             found.append((float(scores[kind][i, j]), OutlyingSite(site, kind, j, times)))
     if 2 * len(found) >= len(enough):
@@ -205,6 +212,30 @@ def _correlation_scores(n: Array, spread: Array, deviations: Array, block: Array
     found = np.minimum(off / much, _relative_distances(off, by_chance) / _SURE_OF_CORRELATIONS)
     extreme = (spread > np.log(1.25)).any(axis=1)
     return np.asarray(np.where(extreme[:, None], 0.0, found))
+
+
+def _column_of_turned_sign(i: int, tried: Array, block: Array, products: Array) -> int:
+    """Return the column whose sign site i seems to have turned, or else the first of the columns `tried`.
+
+    With the usual correlations R and the block B, the usual products are RB. If a site has turned column j, its
+    products are D R D B, where D is the identity with -1 at j. D times them differs from RB by R(D - I)B, all rows of
+    which are multiples of row j of B. So what lies outside of this row is small for this column.
+    """
+    usual = linalg.median_of_few(products)
+    before = float(np.linalg.norm(products[i] - usual))
+    left = []
+    for j in tried.tolist():
+        off = products[i].copy()
+        off[j] *= -1.0
+        off -= usual
+        row = block[j]
+        off -= np.outer(off @ row, row) / max(float(row @ row), np.finfo(float).tiny)
+        left.append(float(np.linalg.norm(off)))
+    best = int(np.argmin(left))
+    # With a single column of products, nothing is left for any column.
+    if block.shape[1] > 1 and left[best] < _EXPLAINED * before:
+        return int(tried[best])
+    return int(tried[0])
 
 
 def sites_as_array(sites: Sequence[OutlyingSite]) -> Array:

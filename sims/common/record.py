@@ -139,6 +139,27 @@ def swung(record: Record, experiment: Any, opts: report.Options) -> Record:
     return replace(record, swings=spread.swings(record.rows, [_printed(rows) for rows in found]))
 
 
+def joined(record: Record, further: Record) -> Record:
+    """One record of the seeds of both, whose numbers are the least..the most of them; the curves are the first's.
+
+    Raises ValueError, if a number is stated in another way.
+    """
+    if set(record.seeds) & set(further.seeds) or record.size != further.size:
+        raise ValueError("the same seeds, or other sizes")
+    if further.swings is None or further.draws:
+        raise ValueError("means, which are no spans")
+    rows = spread.joined(record.rows, further.rows)
+    return replace(
+        further,
+        seeds=sorted({*record.seeds, *further.seeds}),
+        algorithms=sorted({*record.algorithms, *further.algorithms}),
+        minutes=round(record.minutes + further.minutes, 1),
+        rows=rows,
+        drawing=record.drawing,
+        swings=[report.NONE] * (len(rows) - 1),
+    )
+
+
 def write(record: Record) -> None:
     """Keep it."""
     file = path(record.item)

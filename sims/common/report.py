@@ -253,6 +253,13 @@ def number(value: float | None) -> str:
     return NONE if value is None else f"{value:.1e}"
 
 
+def mean_std(values: npt.NDArray[np.float64], spell: Callable[[float], str] = number) -> str:
+    """The mean of the seeds and, in brackets, their deviation; of one seed its number."""
+    if len(values) == 1:
+        return spell(float(values[0]))
+    return Mean(f"{spell(float(values.mean()))} ({spell(float(values.std(ddof=1)))})", values)
+
+
 def span(found: Sequence[float | None], spell: Callable[[float], str] = str) -> str:
     """The least..the most that several seeds have found; None, never, is more than any number."""
     told = sorted(value for value in found if value is not None)

@@ -28,6 +28,7 @@ _NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 _MEAN: Final = re.compile(r"(\S+) \((\S+)\)")
 _END: Final = r"(-|\d+(?:\.\d+)?(?:e[+-]?\d+)?)"
 _SPAN: Final = re.compile(rf"{_END}\.\.{_END}")
+_MORE: Final = re.compile(r"> (\d+)")  # messages in which something has not come
 _LABEL: Final = re.compile(r"draw|seeds?|s( to \S+)?|s: .*|seconds")  # of a row, or made by a machine's load
 
 
@@ -95,6 +96,24 @@ def swings_of_draws(table: Table, draws: Draws) -> list[str]:
     return found
 
 
+def joined(table: Table, further: Table) -> list[list[str]]:
+    """The table of one run and of a further run's seeds, both with all numbers as the least..the most of their seeds.
+
+    Raises ValueError, with the row and the column, if a cell states its numbers in another way.
+    """
+    header, *rows = table
+    if len(further) != len(table) or list(further[0]) != list(header):
+        raise ValueError("other rows or columns")
+    found = [list(header)]
+    for row, other in zip(rows, further[1:], strict=True):
+        cells = [_joined(a, b) for a, b in zip(row, other, strict=True)]
+        if None in cells:
+            name = header[cells.index(None)]
+            raise ValueError(f"{', '.join(row[:2])}: {name}: no span")
+        found.append([cell for cell in cells if cell is not None])
+    return found
+
+
 def compared(
     table: Table, again: Table, seeds: int, swing: Sequence[str] | None, drawn: tuple[Draws, Draws] | None = None
 ) -> Checked:
@@ -126,6 +145,21 @@ def compared(
             if not near:
                 checked.off.append(Off(", ".join(row[:2]), header[j], printed, came))
     return checked
+
+
+def _joined(cell: str, other: str) -> str | None:
+    """The least..the most of two cells, each a span or a number; None of other cells, unless they are the same."""
+    if cell == other:
+        return cell
+    waits = [_MORE.fullmatch(text) for text in (cell, other)]
+    if all(waits):
+        return min(cell, other, key=lambda text: int(text[2:]))
+    spans = [_SPAN.fullmatch(text) or re.fullmatch(_END, text) for text in (cell, other)]
+    if any(waits) or not all(spans):
+        return None
+    ends = [end for span in spans if span for end in span.groups()]
+    least, most = min(ends, key=_number), max(ends, key=_number)
+    return least if least == most else f"{least}..{most}"
 
 
 def _spelt(most: float) -> str:

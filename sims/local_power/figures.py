@@ -9,8 +9,9 @@ import numpy as np
 
 from sims.common import report
 from sims.common.problems import Array
+from sims.common.report import mean_std
 from sims.local_power.program import ALIGNMENTS, DONE, Case, Errors, Variant, cases
-from sims.local_power.sets import FINAL, benches, mean_std
+from sims.local_power.sets import FINAL, benches
 from sims.local_power.tables import PRINTED
 
 STEPS: Final = (1, 2, 4, 8)

@@ -7,9 +7,9 @@ from typing import Final
 import numpy as np
 
 from sims.common import report
+from sims.common.report import mean_std
 from sims.local_power.known import TABLE6
 from sims.local_power.program import ALIGNMENTS, Case, Posed, Variant, averaged, by_peaks, cases, pose, run
-from sims.local_power.sets import mean_std
 
 SETS: Final = ("a9a", "covtype", "poker", "w8a")
 LONGER: Final = 2  # times the program's messages

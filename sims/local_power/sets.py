@@ -7,7 +7,7 @@ are condensed to as many as columns, which changes no result: all these algorith
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Final
@@ -149,10 +149,3 @@ def _rows(name: str, source: str, paper: bool) -> Array:
 @lru_cache(maxsize=1)
 def _synthetic() -> Array:
     return problems.synthetic(6000, problems.geometric(40, 1.1), seed=0)
-
-
-def mean_std(values: Array, spell: Callable[[float], str] = report.number) -> str:
-    """The mean and, in brackets, the deviation, as the paper's tables have them."""
-    if len(values) == 1:
-        return spell(values[0])
-    return report.Mean(f"{spell(float(values.mean()))} ({spell(float(values.std(ddof=1)))})", values)

@@ -12,9 +12,10 @@ import numpy as np
 
 from sims.common import problems, report
 from sims.common.problems import Array, Problem
+from sims.common.report import mean_std
 from sims.local_power.figures import spec
 from sims.local_power.program import Case, Variant, cases, run
-from sims.local_power.sets import K, benches, mean_std
+from sims.local_power.sets import K, benches
 
 TARGETS: Final = (0.5, 0.2, 0.1)
 STEPS: Final = (1, 2, 4, 8)

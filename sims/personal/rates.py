@@ -169,10 +169,9 @@ def deviations(opts: report.Options) -> report.Found:
             by_clients = np.array([_fitted(exact, Setting(own=own, clients=count), seed) for count in counts])
             pairs = (WIDTHS, by_d.sum(axis=1)), (counts, by_clients.sum(axis=1)), (counts, by_clients[:, 0])
             found.append([np.polyfit(np.log(x), np.log(y), 1)[0] for x, y in pairs])
-        means, spreads = np.mean(found, axis=0), np.std(found, axis=0, ddof=min(len(found) - 1, 1))
-        rows.append([f"{own:g}", *(f"{mean:.2f} ({spread:.2f})" for mean, spread in zip(means, spreads, strict=True))])
+        rows.append([f"{own:g}", *(report.mean_std(column, "{:.2f}".format) for column in np.array(found).T)])
     note = (
         f"ExactPerPCA. The mean (and deviation) of {opts.seeds} seeds. Paper: the total error grows almost as the "
         "square of d, and decreases slowly with clients."
     )
-    return report.Found("Slopes of log error in Figs. 5 and 6, by own deviations", rows, note)
+    return report.Found("Slopes of log error in Figs. 5 and 6, by own deviations", rows, note, stated=opts.seeds > 1)

@@ -94,9 +94,7 @@ def table5(opts: report.Options) -> report.Found:
             run = partial(_dealt, shards, n, ROUNDS[opts.paper])
             found = [opts.once(f"table5, {name}, {n} rows, seed {s}", partial(run, s)) for s in opts.each()]
             for kind, errors in zip(("training", "testing"), np.swapaxes(found, 0, 1), strict=True):
-                mean, spread = errors.mean(axis=0), errors.std(axis=0)
-                cells = (f"{m:.2f} ({s:.2f})" for m, s in zip(mean, spread, strict=True))
-                rows.append([name, kind, n, *cells])
+                rows.append([name, kind, n, *(report.mean_std(column, "{:.2f}".format) for column in errors.T)])
     note = f"Mean squared error (and deviation) of {opts.seeds} seed(s). --data takes FEMNIST by writer and CIFAR-10."
     return report.Found(f"Table 5: pictures, r1={R1}, r2={R2}", rows, note, stated=opts.seeds > 1)
 

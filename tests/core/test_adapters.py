@@ -1,5 +1,7 @@
 """Test adapters of sources: the same rows and blocks as numpy, without reading them whole."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -52,6 +54,48 @@ def test_blocks_begin_at_the_same_rows_whatever_the_pieces_are(lengths, rows):
     expected = [X[i : i + rows] for i in range(0, N, rows)]
     assert [len(block) for block in blocks] == [len(block) for block in expected]
     assert all(np.array_equal(a, b) for a, b in zip(blocks, expected, strict=True))
+
+
+class InPieces(source.Stored):
+    """A source of these pieces, which are made only when they are read."""
+
+    def __init__(self, *pieces):
+        self._pieces = pieces
+        self.shape, self.dtype = (sum(map(len, pieces)), D), pieces[0].dtype
+
+    def pieces(self):
+        return (piece.copy("K") for piece in self._pieces)
+
+
+@every(
+    "pieces",
+    [
+        [X],
+        [X[:0], X[:120], X[120:]],
+        [X[:1], X[1:2], X[2:]],
+        [np.asfortranarray(X[:100]), np.asfortranarray(X[100:])],
+        [X[:100].astype(">f8"), X[100:].astype(">f8")],
+        [X[:100].astype(np.int16), X[100:200].astype(np.float32), X[200:]],
+        [X[:100], X[100:].astype(np.int8)],
+    ],
+)
+def test_all_rows_are_what_numpy_joins(pieces):
+    found, expected = source.all_rows(InPieces(*pieces)), np.concatenate(pieces)
+    assert found.dtype == expected.dtype
+    assert found.strides == expected.strides
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_all_rows_are_in_memory_once():
+    pieces = np.array_split(np.ones((40_000, D)), 20)
+    rows = InPieces(*pieces)
+    tracemalloc.start()
+    try:
+        assert source.all_rows(rows).shape == rows.shape
+        size = 40_000 * D * 8
+        assert tracemalloc.get_traced_memory()[1] < 1.2 * size
+    finally:
+        tracemalloc.stop()
 
 
 @every("chunk", [None, 20, 64, 1000])

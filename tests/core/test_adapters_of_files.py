@@ -379,6 +379,28 @@ def test_a_sampler_may_give_lists_of_positions():
         adapters.as_blocks(LoaderWithoutBatches(ROWS, [*batches, [0]]))
 
 
+def test_a_data_set_of_batches_whose_length_counts_batches_is_named():
+    class Batches(LoaderWithoutBatches):
+        def __iter__(self):
+            return iter(self.dataset)
+
+    loader = adapters.as_blocks(Batches(np.split(ROWS, 4), range(4)))
+    with pytest.raises(DataError, match=r"has 4 items with 400 rows, so an item is a batch of rows\. Make"):
+        source.all_rows(loader)
+
+
+def test_a_sampler_may_give_positions_that_are_no_numbers():
+    names = [f"p{i}" for i in range(N)]
+
+    class Named(LoaderWithoutBatches):
+        def __iter__(self):
+            return (self.dataset[int(name[1:])][None] for name in self.sampler)
+
+    assert np.array_equal(source.all_rows(adapters.as_blocks(Named(ROWS, names))), ROWS)
+    with pytest.raises(DataError, match="leaves out 1 of 400 rows"):
+        adapters.as_blocks(Named(ROWS, names[1:]))
+
+
 def test_a_sampler_may_give_positions_of_several_numbers():
     class Pages(LoaderWithoutBatches):
         def __iter__(self):

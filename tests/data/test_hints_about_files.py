@@ -361,6 +361,24 @@ def test_the_same_file_twice_is_named(tmp_path, capsys):
     assert re.search(r"bonn(?: \(1\))? holds the same rows as bonn", out)
 
 
+def test_check_says_what_the_run_says_of_correlations(tmp_path, capsys):
+    """A sign that is turned about 0 shows in the correlations only. They are not compared where a run fills gaps."""
+    folder = tmp_path / "sites"
+    folder.mkdir()
+    for site, name in enumerate(SITES):
+        rng = np.random.default_rng([site, 3])
+        common = rng.standard_normal((300, 1))
+        rows = common * [1.0, 1.0, 1.0, 1.0] + 0.5 * rng.standard_normal((300, 4))
+        if site == 1:
+            rows[:, 2] *= -1.0
+        (folder / f"{name}.csv").write_text("\n".join(lines_of(rows, ["a", "b", "c", "d"])))
+    said = "The correlations of column c with the other columns at jena differ from those of most other sites"
+    _, out, err = flower_pca(capsys, "run", folder, "--components", "2", "--out", tmp_path / "out")
+    assert said in " ".join((out + err).split())
+    assert said in flower_pca(capsys, "check", folder)[1]
+    assert said not in flower_pca(capsys, "check", folder, "--missing", "mean")[1]
+
+
 CLEAN = {
     "as they are": lambda site: lines_of(patients_of(site)),
     "German": german_lines,

@@ -3,7 +3,8 @@
 The pass finds the smallest and the largest value of each column, one number for each row that is equal for equal rows,
 and rows that are large enough to be totals. If they raise a suspicion, the columns or rows in question are examined in
 full, by the same functions as in small tables. So a hint means the same in tables of any size, and ordinary rows cost
-little more than the pass.
+little more than the pass. A simulation with large arrays needs no pass of its own for hints: each block is looked at in
+the pass in which clients check their rows, while it is in the processor's cache.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _HELD: Final = 2**18  # maximum number of entries of suspicious columns that are
 _TOGETHER: Final = 4  # number of suspicious columns that are examined together at least, because each look is a pass
 _STACKED: Final = 2**17  # number of entries of sites of equal length that are passed over together (1 MB)
 _FOLDED: Final = 1024  # number of entries of rows that are compared at once, because numpy is slow along short rows
-_FEW: Final = 3  # number of columns that rule out most rows as sums of other rows
+_FEW: Final = 3  # number of columns that rule out most rows as sums or statistics of other rows
 _LINES: Final = 7  # the maximum number of lines of statistics below a table
 _GAP: Final = 0.618033988749895  # A row with missing values differs from a row with 0 in their place.
 _TURNS: Final = 20  # The test for chance has 20 times as many opportunities as the search itself.
@@ -178,8 +179,14 @@ class LargeTables:
         most = [max(_HELD // max(client.n, 1), 2) for client in self.clients]
         looked = varied & (np.cumsum(varied, axis=1) <= np.array(most)[:, None])
         looked[[client.n <= 2 * ENDS for client in self.clients]] = False
-        fits = _may_be_statistics(self, telling, looked, ends, sums.totals[:, telling])
-        for i in np.flatnonzero(fits & (looked.sum(axis=1) >= 2)).tolist():
+        looked[looked.sum(axis=1) < 2] = False
+        fits = looked.any(axis=1)
+        for few in (_FEW, len(telling)):  # A few columns rule out most tables.
+            if not fits.any():
+                return
+            some = telling[:few]
+            fits &= _may_be_statistics(self, some, looked[:, :few], ends[:, :, :few], sums.totals[:, some])
+        for i in np.flatnonzero(fits).tolist():
             client = self.clients[i]
             if said := shapes.statistics_below(_columns_of(client, telling[looked[i]])):
                 self.cut[i] = max(self.cut[i], len(said))

@@ -69,15 +69,15 @@ def clients_of(shards: Any, *, missing: bool) -> list[LocalData]:
 
 
 def clients_of_tables(
-    sites: Sequence[Table], *, missing: bool, columns: tuple[str, ...] | None = None, hints: bool = False
+    sites: Sequence[Table], *, missing: bool, columns: tuple[str, ...] | None = None, hinted: bool = False
 ) -> list[LocalData]:
     """Return the tables as clients, and raise DataError if their columns differ.
 
-    Some of the tables may have no rows, but not all of them. If `hints` is true, what hints need of all rows is found
-    in the first pass over them where possible.
+    Some of the tables may have no rows, but not all of them. If `hinted` is true, what hints need of all rows is
+    found in the first pass over them where possible.
     """
     found = enumerate(sites)
-    watches = faults.watches_of(sites) if hints and columns is None else [None] * len(sites)
+    watches = faults.watches_of(sites) if hinted and columns is None else [None] * len(sites)
     empty = any(site.shape[:1] != (0,) for site in sites)
     if columns is None:
         clients = [

@@ -250,6 +250,57 @@ def test_a_run_names_a_line_of_totals_below_more_rows_than_are_looked_at_in_full
     assert "is the sum of the lines above it" in hints
 
 
+def sites_with_many_faults(n, several):
+    """Return sites of which some have n rows and one has a few more, with faults of many kinds."""
+    sites = [columns_of_one_unit(seed, n) for seed in range(several)]
+    sites[0][[5, 70, 105], 3] = -999
+    sites[1][33, 1] *= 10.0
+    sites[1][61] = np.nan
+    sites[2][50] = sites[2][20:50].sum(axis=0)
+    sites[2] = np.r_[sites[2], sites[2].sum(axis=0)[None]]
+    sites[0][-10:, 0] = np.nan
+    sites[3][60:90] = sites[3][:30]
+    return sites
+
+
+@pytest.mark.parametrize("order", "CF")
+def test_hints_in_the_first_pass_are_those_of_a_pass_of_their_own(order, monkeypatch):
+    monkeypatch.setattr(faults, "BARE", 2**14)
+    monkeypatch.setattr(large, "_STACKED", 2**11)
+    sites = [np.array(rows, order=order) for rows in sites_with_many_faults(600, 5)]
+    passes = []
+    monkeypatch.setattr(large, "_blocks_side_by_side", lambda some: passes.append(len(some)) or side_by_side(some))
+    found = simulate("krylov", sites, n_components=1, missing="mean").hints
+    assert passes == []
+    monkeypatch.setattr(faults, "watches_of", lambda sites: [None] * len(sites))
+    assert simulate("krylov", sites, n_components=1, missing="mean").hints == found
+    assert passes == [1] * len(sites)
+    assert len(found) >= 5
+
+
+def test_nothing_watches_the_first_pass_of_a_run_without_hints(monkeypatch):
+    monkeypatch.setattr(faults, "BARE", 2**14)
+    monkeypatch.setattr(faults, "watches_of", None)
+    dp = "dp(epsilon=1.0, delta=1e-6, clip=1000.0, noise_seed=0)"
+    assert simulate("covariance", [columns_of_one_unit(0, 4000)], n_components=1, dp=dp).hints == ()
+
+
+@pytest.mark.parametrize("n", [200, 600])
+def test_sites_of_equal_length_give_the_same_hints_together_as_alone(n, monkeypatch):
+    sites = sites_with_many_faults(n, 40)
+    sides = []
+    monkeypatch.setattr(large, "_blocks_side_by_side", lambda some: sides.append(len(some)) or side_by_side(some))
+    together = said_of_large(sites, most=2**15)
+    assert max(sides) > 20
+    monkeypatch.setattr(large, "_STACKED", 1)
+    assert said_of_large(sites, most=2**15) == together
+    assert "is the sum of other lines" in together
+    assert "repeat earlier rows" in together
+
+
+side_by_side = large._blocks_side_by_side
+
+
 def columns_of_one_unit(seed, n=3000):
     """Return rows of measurements that are all positive and of which none depends on chance alone."""
     rng = np.random.default_rng(seed)

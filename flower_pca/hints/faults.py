@@ -24,7 +24,15 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.options import option, with_advice_written
 from flower_pca.hints import shapes
 from flower_pca.hints.doubles import doubles
-from flower_pca.hints.large import LargeTables, columns_with_few_values, columns_with_odd_extremes
+from flower_pca.hints.large import (
+    ROWS,
+    LargeTables,
+    Preview,
+    SeenRows,
+    columns_with_few_values,
+    columns_with_odd_extremes,
+    passes_alone,
+)
 from flower_pca.hints.missing import codes_for_missing, empty_rows_and_columns, suspicious_zeros
 from flower_pca.hints.sentences import AS_MEAN, SAID, not_looked_for, shorten_hints
 from flower_pca.hints.sites import ENDS, FEW, LEAST, MANY, AllSites, Site
@@ -109,30 +117,62 @@ def _hints_of_large_tables(
 
     The hints follow from a sample of the rows, and from one pass over all rows.
     """
-    entries = sum(client.n * client.d for client in clients)
-    if sum(min(client.n, 4 * ENDS) * client.d for client in clients) > most // 4:
+    if not _may_be_sampled([client.n for client in clients], clients[0].d, most):
         because = "there are too many columns"
         if len(clients) > clients[0].d:
             because = "there are too many sites for a look at each of them"
         return [], {"mistakes in single rows and columns": because}
-    share = min(max(most // _SAMPLED, BARE // 8) / entries, 1.0)
-    sites = [Site.sampled(client, f"client {i}", int(client.n * share)) for i, client in enumerate(clients)]
-    sample = AllSites.of_sites(sites, names, sampled=True)
-    narrow = len(sample.columns) <= WIDE
+    preview = (Preview.before(clients, most) if names is None else None) or _preview_of(clients, names, most)
+    sample = preview.sample
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        tables = LargeTables.of(clients, sample, columns=narrow)
+        tables = LargeTables.of(clients, preview)
         found = [list(tables.hints_of_empty_rows())]
         sums = SumsOfSites.of(clients)
         ends = totals_by_sums(sample, clients, sums)
         tables.cut = [ends[i][0] if i in ends else 0 for i in range(len(clients))]
         found += [[hint for _, hint in ends.values()], list(tables.hints_of_statistics(sums))]
         found += [list(tables.hints_of_sums()), list(tables.hints_of_repeats())]
-        if narrow:
+        if preview.narrow:
             found += tables.hints_by_extremes(columns_with_odd_extremes, _OF_EXTREMES)
             found += _hints_by_kind(tables.sample_of_rows, (), _OF_SAMPLES)
             found += tables.hints_by_extremes(columns_with_few_values, _OF_FEW_VALUES)
     return found, tables.left_out
+
+
+def _may_be_sampled(sizes: Sequence[int], d: int, most: int) -> bool:
+    """Return whether sites with these numbers of rows of d entries have so few rows at their ends that each is read."""
+    return sum(min(n, 4 * ENDS) * d for n in sizes) <= most // 4
+
+
+def _preview_of(tables: Sequence[Table | LocalData], names: Sequence[str] | None, most: int) -> Preview:
+    """Return a preview of large tables from a sample of their rows."""
+    shapes = [_shape_of(table) for table in tables]
+    share = min(max(most // _SAMPLED, BARE // 8) / sum(n * d for n, d, _ in shapes), 1.0)
+    sites = [Site.sampled(table, f"client {i}", int(shapes[i][0] * share)) for i, table in enumerate(tables)]
+    return Preview(AllSites.of_sites(sites, names, sampled=True), most)
+
+
+def watches_of(tables: Sequence[Table]) -> list[SeenRows | None]:
+    """Return for each table what is to get the blocks of the first pass over its rows, or None.
+
+    Then `find_hints` needs no other pass over the rows of large arrays without names, because `LocalData` passes over
+    them in any case. Named columns may be put into another order after that pass.
+    """
+    none: list[SeenRows | None] = [None] * len(tables)
+    every = [table.values for table in tables if table.names is None and isinstance(table.values, np.ndarray)]
+    if len(every) < len(tables) or any(X.ndim != 2 or X.dtype != np.float64 or not X.size for X in every):
+        return none
+    sizes, d = [len(X) for X in every], every[0].shape[1]
+    many = sum(sizes)
+    if any(X.shape[1] != d for X in every) or many * d <= BARE or many > ROWS or not _may_be_sampled(sizes, d, BARE):
+        return none
+    if not any(passes_alone(n, d) for n in sizes):
+        return none
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        preview = _preview_of(tables, None, BARE)
+        return [SeenRows(n, preview, [i]) if passes_alone(n, d) else None for i, n in enumerate(sizes)]
 
 
 def find_in_stream(tables: Sequence[Table]) -> tuple[str, ...]:

@@ -3,7 +3,8 @@
 The pass finds the smallest and the largest value of each column, one number for each row that is equal for equal rows,
 and rows that are large enough to be totals. If they raise a suspicion, the columns or rows in question are examined in
 full, by the same functions as in small tables. So a hint means the same in tables of any size, and ordinary rows cost
-little more than the pass.
+little more than the pass. A simulation with large arrays needs no pass of its own for hints: each block is looked at in
+the pass in which clients check their rows, while it is in the processor's cache.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.hints import missing, shapes
 from flower_pca.hints.doubles import doubles, least_repeated
 from flower_pca.hints.sites import ENDS, AllSites, Site
 from flower_pca.hints.totals import SumsOfSites
+from flower_pca.hints.units import WIDE
 from flower_pca.rows.local import LocalData
 
 ROWS: Final = 2**21  # maximum number of rows of all sites for which numbers and a few columns are kept (some 200 MB)
@@ -27,7 +30,7 @@ _HELD: Final = 2**18  # maximum number of entries of suspicious columns that are
 _TOGETHER: Final = 4  # number of suspicious columns that are examined together at least, because each look is a pass
 _STACKED: Final = 2**17  # number of entries of sites of equal length that are passed over together (1 MB)
 _FOLDED: Final = 1024  # number of entries of rows that are compared at once, because numpy is slow along short rows
-_FEW: Final = 3  # number of columns that rule out most rows as sums of other rows
+_FEW: Final = 3  # number of columns that rule out most rows as sums or statistics of other rows
 _LINES: Final = 7  # the maximum number of lines of statistics below a table
 _GAP: Final = 0.618033988749895  # A row with missing values differs from a row with 0 in their place.
 _TURNS: Final = 20  # The test for chance has 20 times as many opportunities as the search itself.
@@ -63,6 +66,49 @@ class Pass:
     empty: Array
 
 
+@dataclass(frozen=True, eq=False)
+class Preview:
+    """A sample of the rows of all sites, which says what to look for in all rows.
+
+    Attributes
+    ----------
+    sample : AllSites
+        A sample of the rows of each site, with its first and last rows.
+    most : int
+        The number of entries beyond which only a sample is taken.
+    """
+
+    sample: AllSites
+    most: int
+
+    @functools.cached_property
+    def telling(self) -> Telling:
+        """The columns in which sums of rows are looked for."""
+        return Telling.of(self.sample)
+
+    @functools.cached_property
+    def weights(self) -> Array:
+        """A random weight for each column. Sums with these weights differ between different rows."""
+        drawn = np.random.default_rng(0).uniform(0.5, 1.5, len(self.sample.columns))
+        return np.asarray(drawn / _typical_sizes(self.sample)[1])
+
+    @property
+    def narrow(self) -> bool:
+        """Whether the extremes of columns are looked at."""
+        return len(self.sample.columns) <= WIDE
+
+    @classmethod
+    def before(cls, clients: Sequence[LocalData], most: int) -> Preview | None:
+        """Return the preview that was made before the first pass over the rows of these clients, if there is one."""
+        watches = [client.measured.watch for client in clients]
+        seen = [(i, watch) for i, watch in enumerate(watches) if isinstance(watch, SeenRows)]
+        if not seen:
+            return None
+        found = seen[0][1].preview
+        same = all(watch.preview is found and watch.places == [i] for i, watch in seen)
+        return found if same and found.most == most and len(found.sample.sites) == len(clients) else None
+
+
 @dataclass(eq=False)
 class LargeTables:
     """The rows of all sites, as a sample and as what one pass over them has found.
@@ -94,16 +140,16 @@ class LargeTables:
     left_out: dict[str, str]
 
     @classmethod
-    def of(cls, clients: Sequence[LocalData], sample: AllSites, *, columns: bool) -> LargeTables:
-        """Pass over the rows. The extremes of columns are found only if `columns` is true."""
-        made = cls(clients, sample, [], None, [0] * len(clients), [[] for _ in clients], {})
+    def of(cls, clients: Sequence[LocalData], preview: Preview) -> LargeTables:
+        """Pass over the rows, unless they were looked at in an earlier pass."""
+        made = cls(clients, preview.sample, [], None, [0] * len(clients), [[] for _ in clients], {})
         n = sum(client.n for client in clients)
         if n > ROWS:
             because = f"there are more than {ROWS:,} rows"
             made.left_out = {_TOTALS: because, _REPEATS: because, "single wrong values": because}
         else:
-            made.telling = Telling.of(sample)
-            made.passes = _passes(clients, made.telling, _weights(sample), extremes=columns)
+            made.telling = preview.telling
+            made.passes = _passes(clients, preview)
         return made
 
     @property
@@ -133,8 +179,14 @@ class LargeTables:
         most = [max(_HELD // max(client.n, 1), 2) for client in self.clients]
         looked = varied & (np.cumsum(varied, axis=1) <= np.array(most)[:, None])
         looked[[client.n <= 2 * ENDS for client in self.clients]] = False
-        fits = _may_be_statistics(self, telling, looked, ends, sums.totals[:, telling])
-        for i in np.flatnonzero(fits & (looked.sum(axis=1) >= 2)).tolist():
+        looked[looked.sum(axis=1) < 2] = False
+        fits = looked.any(axis=1)
+        for few in (_FEW, len(telling)):  # A few columns rule out most tables.
+            if not fits.any():
+                return
+            some = telling[:few]
+            fits &= _may_be_statistics(self, some, looked[:, :few], ends[:, :, :few], sums.totals[:, some])
+        for i in np.flatnonzero(fits).tolist():
             client = self.clients[i]
             if said := shapes.statistics_below(_columns_of(client, telling[looked[i]])):
                 self.cut[i] = max(self.cut[i], len(said))
@@ -293,7 +345,7 @@ class Telling:
             if not stack.is_complete:
                 rows = np.nan_to_num(rows)
             sizes = np.abs(rows)
-            limits = 1.5 * np.median(sizes, axis=1)
+            limits = 1.5 * linalg.median_of_few(sizes.swapaxes(0, 1))
             shares = (sizes > limits[:, None]).mean(axis=1)
             parts.append((shapes.varied_columns(rows), limits, low >= 0.0, shares))
         varied, limits, positive, shares = map(sample.by_site, zip(*parts, strict=True))
@@ -345,19 +397,27 @@ class Telling:
         return [(j, some) for j, some in zip(self.columns.tolist(), self.positive.T, strict=True) if some.any()]
 
 
-def _passes(clients: Sequence[LocalData], telling: Telling, weights: Array, *, extremes: bool) -> list[Pass]:
+def passes_alone(n: int, d: int) -> bool:
+    """Return whether a site with n rows of d entries is not passed over together with other sites of its length."""
+    return 2 * n * d > _STACKED
+
+
+def _passes(clients: Sequence[LocalData], preview: Preview) -> list[Pass]:
     """Pass once over the rows of all clients. Small clients of equal length are passed over together."""
     by_length: dict[int, list[int]] = {}
     for i, client in enumerate(clients):
         by_length.setdefault(client.n, []).append(i)
+    d = len(preview.sample.columns)
     passes: dict[int, Pass] = {}
     for n, places in by_length.items():
-        several = max(_STACKED // max(n * len(weights), 1), 1)
+        several = 1 if passes_alone(n, d) else max(_STACKED // max(n * d, 1), 1)
         for start in range(0, len(places), several):
             some = places[start : start + several]
-            seen = _SeenRows(n, telling.at(some), weights, extremes=extremes)
-            for block in _blocks_side_by_side([clients[i] for i in some]):
-                seen.add(block)
+            seen = clients[some[0]].measured.watch
+            if not isinstance(seen, SeenRows) or not seen.is_of(preview, some):
+                seen = SeenRows(n, preview, some)
+                for block in _blocks_side_by_side([clients[i] for i in some]):
+                    seen(block)
             passes.update(zip(some, seen.passes(), strict=True))
     return [passes[i] for i in range(len(clients))]
 
@@ -371,22 +431,24 @@ def _blocks_side_by_side(clients: Sequence[LocalData]) -> Iterator[Array]:
     return iter([rows.reshape(len(rows), -1)])
 
 
-class _SeenRows:
+class SeenRows:
     """What is found while the rows of some sites of n rows each pass by, in blocks with the sites side by side."""
 
-    def __init__(self, n: int, telling: Telling, weights: Array, *, extremes: bool) -> None:
-        self._telling, self._weights = telling, weights
-        self._sites = len(telling.limits)
-        width = self._sites * len(weights)
+    def __init__(self, n: int, preview: Preview, places: list[int]) -> None:
+        self.preview, self.places = preview, places
+        self._n = n
+        self._telling, self._weights = preview.telling.at(places), preview.weights
+        self._sites = len(places)
+        width = self._sites * len(self._weights)
         self._ends = [_Extremes(of, width) for of in (np.fmin, np.fmax)]
-        self._body = n - ENDS if extremes else 0
+        self._body = n - ENDS if preview.narrow else 0
         self._start = 0
         self._marks = np.empty((n, self._sites))
         self._large: list[Array] = []
         self._empty: list[Array] = []
 
-    def add(self, block: Array) -> None:
-        """Add the next rows."""
+    def __call__(self, block: Array) -> None:
+        """Look at the next rows."""
         start, stop = self._start, self._start + len(block)
         if start < self._body:
             for ends in self._ends:
@@ -401,6 +463,10 @@ class _SeenRows:
         self._marks[start:stop] = marks.reshape(-1, self._sites)
         self._large.append(start * self._sites + self._telling.large_rows(rows))
         self._start = stop
+
+    def is_of(self, preview: Preview, places: list[int]) -> bool:
+        """Return whether all rows of these sites have been looked at for this preview."""
+        return self.preview is preview and self.places == places and self._start == self._n
 
     def passes(self) -> list[Pass]:
         """Return what was found at each site."""
@@ -468,12 +534,6 @@ def _columns_without_gaps(client: LocalData, columns: Array) -> Array:
     """Return some columns of all rows, with 0 for missing values."""
     rows = _columns_of(client, columns)
     return np.nan_to_num(rows, copy=False) if client.missing else rows
-
-
-def _weights(sample: AllSites) -> Array:
-    """Return a random weight for each column. Sums with these weights differ between different rows."""
-    drawn = np.random.default_rng(0).uniform(0.5, 1.5, len(sample.columns))
-    return np.asarray(drawn / _typical_sizes(sample)[1])
 
 
 def _typical_sizes(sample: AllSites) -> tuple[Array, Array]:
@@ -570,7 +630,8 @@ def _may_be_statistics(tables: LargeTables, columns: Array, looked: Array, ends:
         places, rows = stack.places, stack.rows[:, :, columns]
         above, below = rows[:, :-ENDS], rows[:, -_LINES:]
         n = np.array([[[tables.clients[i].n]] for i in places])
-        deviation, mean = (of(above, axis=1)[:, None] for of in (np.nanstd, np.nanmean))
+        std, mean_of = (np.std, np.mean) if stack.is_complete else (np.nanstd, np.nanmean)
+        deviation, mean = std(above, axis=1)[:, None], mean_of(above, axis=1)[:, None]
         median = tables.sample.levels[places, 1][:, None, columns]
         near = _NEAR * deviation + 0.01
         # The columns of centered rows have small sums, so an estimate from the sample would fit every line.

@@ -118,11 +118,15 @@ def turned_signs(sites: Sequence[str], levels: Array, value_counts: Array, colum
     `levels` (sites x 3 x d) holds the percentiles of `AllSites.levels`, and `value_counts` (sites x d) the number of
     values in each column at each site.
     """
-    for i in range(len(sites)) if len(sites) > 2 else ():
+    if len(sites) < 3:
+        return
+    below, above = levels[:, 2] < 0, levels[:, 0] > 0
+    # All other sites must be on the other side.
+    turned = (below & (above.sum(axis=0) == len(sites) - 1)) | (above & (below.sum(axis=0) == len(sites) - 1))
+    turned &= value_counts > 0
+    for i in np.flatnonzero(turned.any(axis=1)).tolist():
         here, others = levels[i], np.delete(levels, i, axis=0)
-        below = (others[:, 0] > 0).all(axis=0) & (here[2] < 0)
-        above = (others[:, 2] < 0).all(axis=0) & (here[0] > 0)
-        for j in np.flatnonzero((below | above) & (value_counts[i] > 0)).tolist():
+        for j in np.flatnonzero(turned[i]).tolist():
             usual = np.median(others[:, :, j], axis=0)
             span = usual[2] - usual[0]
             if span > 0 and abs(here[1, j] + usual[1]) < 0.25 * span + 2 * span / np.sqrt(value_counts[i, j]):
@@ -138,16 +142,13 @@ def swapped_columns(sites: Sequence[str], levels: Array, value_counts: Array, co
     """
     if len(sites) < 3 or not (value_counts >= LEAST).all() or np.isnan(levels).any():
         return
-    for i, site in enumerate(sites):
-        others = np.delete(levels, i, axis=0)
+    # `apart` marks the columns whose values at a site do not overlap the values at the other sites. `fits` holds the
+    # pairs (a, b) for which column a of a site matches column b of the other sites.
+    apart = (levels[:, 0] > _largest_elsewhere(levels[:, 2])) | (levels[:, 2] < -_largest_elsewhere(-levels[:, 0]))
+    for i in np.flatnonzero(apart.sum(axis=1) > 1).tolist():
+        site, here, others = sites[i], levels[i], np.delete(levels, i, axis=0)
         low, high = others[:, 0].min(axis=0), others[:, 2].max(axis=0)
-        here = levels[i]
-        # `odd` lists the columns whose values at this site do not overlap the values at the other sites. `fits` holds
-        # the pairs (a, b) for which column a of this site matches column b of the other sites.
-        apart = (here[0] > high) | (here[2] < low)
-        odd = np.flatnonzero(apart)
-        if len(odd) < 2:
-            continue
+        odd = np.flatnonzero(apart[i])
         middle = np.median(others[:, 1], axis=0)
         fits = {
             (a, b)
@@ -161,6 +162,12 @@ def swapped_columns(sites: Sequence[str], levels: Array, value_counts: Array, co
             if a < b and (b, a) in fits:
                 both = f"{labels.capitalize(columns[a])} and {columns[b]}"
                 yield f"{both} seem to be swapped at {site}. Check the data of this site."
+
+
+def _largest_elsewhere(values: Array) -> Array:
+    """Return for each site the largest value at any other site, of values without gaps (sites x d)."""
+    last, largest = np.partition(values, (-2, -1), axis=0)[-2:]
+    return np.asarray(np.where(values == largest, last, largest))
 
 
 def _has_similar_levels(site_levels: Array, low: float, high: float, middle: float) -> bool:

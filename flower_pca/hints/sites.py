@@ -62,11 +62,15 @@ class Site:
         return cls(site.site or who, rows, (site.table if isinstance(site, LocalData) else site).place)
 
     @classmethod
-    def sampled(cls, site: LocalData, who: str, most: int) -> Site:
-        """Return the site with about `most` evenly spaced rows of a client, and its first and last rows."""
-        rows = _spread_rows(site.n, max(most, 4 * ENDS))
-        values = np.asarray(site.measured.rows_at(rows), dtype=np.float64)
-        return cls(site.site or who, values, lambda i: site.table.place(int(rows[i])))
+    def sampled(cls, site: Table | LocalData, who: str, most: int) -> Site:
+        """Return the site with about `most` evenly spaced rows of a client or an array, and its first and last rows."""
+        if isinstance(site, LocalData):
+            rows = _spread_rows(site.n, max(most, 4 * ENDS))
+            values, table = site.measured.rows_at(rows), site.table
+        else:
+            rows = _spread_rows(len(site), max(most, 4 * ENDS))
+            values, table = site.values[rows], site
+        return cls(site.site or who, np.asarray(values, dtype=np.float64), lambda i: table.place(int(rows[i])))
 
     def first_rows(self, n: int) -> Site:
         """Return this site with its first n rows only."""

@@ -47,8 +47,8 @@ def totals_by_sums(data: AllSites, clients: Sequence[LocalData], sums: SumsOfSit
     The position of a site is mapped to the number of its last lines from the line of totals on, and to the hint.
     """
     found: dict[int, tuple[int, str]] = {}
-    for below in (0, 1):
-        for i in _sites_with_possible_totals(data, sums, below):
+    for below, places in enumerate(_sites_with_possible_totals(data, sums)):
+        for i in places:
             if i in found or clients[i].n - below <= LEAST:
                 continue
             rows = data.sites[i].rows
@@ -62,18 +62,19 @@ def totals_by_sums(data: AllSites, clients: Sequence[LocalData], sums: SumsOfSit
     return dict(sorted(found.items()))
 
 
-def _sites_with_possible_totals(data: AllSites, sums: SumsOfSites, below: int) -> list[int]:
-    """Return the sites whose last line but `below` passes a rough check for the sum or mean of the lines above it."""
-    found: list[int] = []
+def _sites_with_possible_totals(data: AllSites, sums: SumsOfSites) -> tuple[list[int], list[int]]:
+    """Return the sites whose last line, and whose last but one, may be the sum or mean of the lines above it."""
+    found: tuple[list[int], list[int]] = ([], [])
     for stack in data.stacks:
-        rows = stack.rows
-        if rows.shape[1] > below + 1:
-            left = rows[:, -1 - below :]
-            count = np.maximum(sums.counts[stack.places] - (~np.isnan(left)).sum(axis=1), 1.0)
-            total = sums.totals[stack.places] - np.nansum(left, axis=1)
-            line = _Line(left[:, 0], rows[:, : -1 - below], total, total / count, count)
-            sum_fits, mean_fits = line.fits(_MOST_ROUNDED, _most_rounding_of_sum(count))
-            found += [stack.places[k] for k in np.flatnonzero(sum_fits | mean_fits).tolist()]
+        rows, total, count = stack.rows, sums.totals[stack.places], sums.counts[stack.places]
+        for below in range(min(rows.shape[1] - 1, 2)):
+            last = rows[:, -1 - below]
+            total = total - np.nan_to_num(last)
+            count = count - ~np.isnan(last)
+            n = np.maximum(count, 1.0)
+            line = _Line(last, rows[:, : -1 - below], total, total / n, n)
+            sum_fits, mean_fits = line.fits(_MOST_ROUNDED, _most_rounding_of_sum(n))
+            found[below].extend(stack.places[k] for k in np.flatnonzero(sum_fits | mean_fits).tolist())
     return found
 
 

@@ -34,7 +34,7 @@ from flower_pca.rows.frame import (
     rows_in_frame,
 )
 from flower_pca.rows.gram import GramSum, has_few_stored, sparse_gram
-from flower_pca.rows.measured import Measured
+from flower_pca.rows.measured import Measured, Watch
 
 DIRECT = 4096  # If a matrix has at most this many rows, a full LAPACK factorization is faster than iteration.
 
@@ -176,6 +176,8 @@ class LocalData(RowOperator):
         Whether NaN stands for a missing value. The frame determines the replacements.
     empty : bool, default=False
         Whether the table may have no rows.
+    watch : callable or None, default=None
+        A function that gets each block of the first pass over dense rows: see `Measured`.
 
     Attributes
     ----------
@@ -199,15 +201,17 @@ class LocalData(RowOperator):
     # If the frame has covariates, this is the joint table: the stored features followed by the stored covariates.
     joint: LocalData | None = None
 
-    def __init__(self, X: Any, *, who: str = "the client", missing: bool = False, empty: bool = False) -> None:
+    def __init__(
+        self, X: Any, *, who: str = "the client", missing: bool = False, empty: bool = False, watch: Watch | None = None
+    ) -> None:
         given = Table.of(X, who=who)
         called = f"{who} ({given.site})" if given.site else who
-        self._set_table(given.stored(called, empty=empty), called, missing=missing)
+        self._set_table(given.stored(called, empty=empty), called, missing=missing, watch=watch)
 
-    def _set_table(self, table: Table, who: str, *, missing: bool) -> None:
+    def _set_table(self, table: Table, who: str, *, missing: bool, watch: Watch | None = None) -> None:
         self.who = who
         look = functools.partial(_count_missing, table, who, missing)
-        self._set_frame(table, Measured(table.values, look, missing=missing))
+        self._set_frame(table, Measured(table.values, look, missing=missing, watch=watch))
         self.all_columns, self.places = self, None
         self.frame = Frame()
         self._once = self._copy = False

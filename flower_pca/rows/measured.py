@@ -43,6 +43,8 @@ _LEAST: Final = 9  # A sample has at least about this many rows, however long th
 # A function of this type reads all entries block by block. It returns the number of missing values, or raises an
 # error about the first entry that is not allowed.
 Look = Callable[[Iterator[Array]], int]
+# A function of this type gets each block of dense rows in the first pass over them, so that it needs no other pass.
+Watch = Callable[[Array], None]
 T = TypeVar("T")
 
 
@@ -59,6 +61,8 @@ class Measured:
         Whether NaN may stand for a missing value.
     moments : Moments or None, default=None
         The moments of the present values, if they are known.
+    watch : Watch or None, default=None
+        The function that gets each block of the first pass. Without such a pass, it gets none.
 
     Attributes
     ----------
@@ -76,13 +80,23 @@ class Measured:
         The precision in which products are computed.
     missing : int
         The number of missing values.
+    watch : Watch or None
+        The function that got the blocks of the first pass.
     """
 
     # A simulation has thousands of these objects, most of them with few rows, so slots save memory.
-    __slots__ = ("_facts", "_only", "columns", "d", "dtype", "missing", "n", "rows", "sparse")
+    __slots__ = ("_facts", "_only", "columns", "d", "dtype", "missing", "n", "rows", "sparse", "watch")
 
-    def __init__(self, rows: Blocks, look: Look | None, *, missing: bool, moments: Moments | None = None) -> None:
-        self.rows = rows
+    def __init__(
+        self,
+        rows: Blocks,
+        look: Look | None,
+        *,
+        missing: bool,
+        moments: Moments | None = None,
+        watch: Watch | None = None,
+    ) -> None:
+        self.rows, self.watch = rows, watch
         self.n, self.d = rows.shape
         self.sparse = source.is_sparse(rows)
         # The axis is checked first, because checking for the methods of a protocol takes as long as a small product.
@@ -373,7 +387,7 @@ class Measured:
             if self.rows.dtype.kind != "f":
                 return 0
             # If an entry is not finite, the sum of its column is not finite. The mean needs these sums in any case.
-            mean = column_sums(self.stored_blocks(), self.d) / max(self.n, 1)
+            mean = column_sums(self._watched_blocks(), self.d) / max(self.n, 1)
             # A sum may overflow although all entries are finite, so such rows are checked entry by entry.
             if np.isfinite(mean).all():
                 self._facts["mean"] = mean
@@ -381,6 +395,13 @@ class Measured:
             if allowed and np.isfinite(self._means_of_present[0]).all():
                 return self.n * self.d - int(self._means_of_present[1].sum())
         return look(self.value_blocks())
+
+    def _watched_blocks(self) -> Iterator[Array]:
+        """Yield the blocks of rows, each of which is shown to `watch` while it is in the processor's cache."""
+        for block in self.stored_blocks():
+            if self.watch is not None:
+                self.watch(block)
+            yield block
 
     def value_blocks(self) -> Iterator[Array]:
         """Return an iterator over blocks of stored entries."""

@@ -69,16 +69,21 @@ def clients_of(shards: Any, *, missing: bool) -> list[LocalData]:
 
 
 def clients_of_tables(
-    sites: Sequence[Table], *, missing: bool, columns: tuple[str, ...] | None = None
+    sites: Sequence[Table], *, missing: bool, columns: tuple[str, ...] | None = None, hinted: bool = False
 ) -> list[LocalData]:
     """Return the tables as clients, and raise DataError if their columns differ.
 
-    Some of the tables may have no rows, but not all of them.
+    Some of the tables may have no rows, but not all of them. If `hinted` is true, what hints need of all rows is
+    found in the first pass over them where possible.
     """
     found = enumerate(sites)
+    watches = faults.watches_of(sites) if hinted and columns is None else [None] * len(sites)
     empty = any(site.shape[:1] != (0,) for site in sites)
     if columns is None:
-        clients = [LocalData(X.whole(f"client {i}"), who=f"client {i}", missing=missing, empty=empty) for i, X in found]
+        clients = [
+            LocalData(X.whole(f"client {i}"), who=f"client {i}", missing=missing, empty=empty, watch=watches[i])
+            for i, X in found
+        ]
     else:  # Missing values are checked below, because they are allowed in columns that are left out.
         clients = [LocalData(X, who=f"client {i}", missing=True, empty=empty).arrange(columns) for i, X in found]
         if not missing:

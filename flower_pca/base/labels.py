@@ -143,9 +143,12 @@ def largest_positions(weights: Array, most: int) -> Array:
     return np.asarray(order[np.abs(weights[order]) > 0.0])
 
 
-def weights_in_words(weights: Array, names: Sequence[str], *, most: int = 3) -> str:
+MOST_WEIGHTS: Final = 3  # the maximum number of columns that describe a component in a table
+
+
+def weights_in_words(weights: Array, names: Sequence[str]) -> str:
     """Return a text with the largest weights and their columns, for example "+0.71 glucose, -0.50 age"."""
-    return ", ".join(f"{weights[j]:+.2f} {names[j]}" for j in largest_positions(weights, most))
+    return ", ".join([f"{weights[j]:+.2f} {names[j]}" for j in largest_positions(weights, MOST_WEIGHTS)])
 
 
 def capitalize(text: str) -> str:

@@ -48,9 +48,9 @@ class MaxShare(Layer):
         status, counted = model.status, model.counted
         if status is None or counted is None:
             return model
-        decisions = {**model.decisions, self.name: self._sentence_on_clients(counted)}
         words = f"{status.words}; {self._sentence_on_angle(counted, model)}"
-        return replace(model, status=replace(status, words=words), decisions=decisions)
+        decided = model.with_decision(self.name, self._sentence_on_clients(counted))
+        return replace(decided, status=replace(status, words=words))
 
     def _sentence_on_clients(self, counted: Weights) -> str:
         """Return a sentence that lists the clients with reduced weights."""

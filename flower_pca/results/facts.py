@@ -254,9 +254,9 @@ def _html_row(tag: str, cells: Sequence[str]) -> str:
     return f"<tr>{''.join(parts)}</tr>"
 
 
-def weights_with_errors(row: Array, errors: Array, names: Sequence[str], *, most: int = 3) -> str:
+def weights_with_errors(row: Array, errors: Array, names: Sequence[str]) -> str:
     """Return the largest weights with their standard errors and columns, as text: "+0.71 ± 0.02 glucose"."""
-    heaviest = labels.largest_positions(row, most)
+    heaviest = labels.largest_positions(row, labels.MOST_WEIGHTS)
     return ", ".join(f"{row[j]:+.2f} ± {errors[j]:.1g} {names[j]}" for j in heaviest)
 
 

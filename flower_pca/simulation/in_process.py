@@ -37,6 +37,8 @@ from flower_pca.simulation.sites import (
     clients_with_results,
     common_column_order,
     sites_of,
+    with_agreed_columns,
+    with_all_columns,
     with_hints,
 )
 
@@ -251,13 +253,9 @@ def _with_columns_of_run(config: PCAConfig, sites: list[Table]) -> tuple[PCAConf
     their columns in a common order, the names in this order are added to the configuration.
     """
     if config.categorical is not None:
-        from flower_pca.simulation.sites import with_agreed_columns
-
         config, sites = with_agreed_columns(config, config.coding, sites)
     covariates = config.covariates
     if covariates is not None and (covariates.names or all(site.names for site in sites)):
-        from flower_pca.simulation.sites import with_all_columns
-
         return with_all_columns(config, sites)
     if config.columns is None and (order := common_column_order(sites)) is not None:
         return replace(config, columns=order), sites

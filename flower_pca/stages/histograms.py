@@ -276,13 +276,13 @@ class Histograms(Stage[HistogramsState]):
 
     def finish(self, state: HistogramsState, model: Model) -> Model:
         of = LEFT_OUT if len(state.values) else ROWS
-        decisions = dict(model.decisions)
         if state.neighbors:
-            decisions["monitor"] = (
+            model = model.with_decision(
+                "monitor",
                 f"{labels.count(state.neighbors, 'row')} resemble the rows before and after them, so limits come from "
-                "rows that were scored without these neighbors"
+                "rows that were scored without these neighbors",
             )
-        return replace(model, histograms=state.counts, histograms_of=of, decisions=decisions)
+        return replace(model, histograms=state.counts, histograms_of=of)
 
 
 def mean_rest(trace: float, values: Array, rows: int, d: int) -> float:

@@ -270,10 +270,11 @@ class Signal(Stage[SignalState]):
             values = np.sum(V * Y, axis=0)
         left = {**model.left, THRESHOLDS: state.thresholds}
         messages = labels.count(state.messages, "message")
-        decisions = {**model.decisions, "components": f"{said} ({messages})"}
         residuals = linalg.column_norms(Y - V * values)
-        model = replace(model, basis=V, product=Y, opening_errors=None)
-        return replace(model, n_components=k, residuals=residuals, left=left, decisions=decisions)
+        model = replace(model, basis=V, product=Y, opening_errors=None).with_decision(
+            "components", f"{said} ({messages})"
+        )
+        return replace(model, n_components=k, residuals=residuals, left=left)
 
 
 def _sign_indices(names: Sequence[str] | None, d: int) -> tuple[Array, int]:

@@ -226,9 +226,9 @@ class StandardErrors(Stage[StandardErrorsState]):
         said += _warnings_of_size(state, model)
         # With a single site, there are no errors by site, so the last keys are not used.
         left = {**model.left, **dict(zip(LEFT, found, strict=False))}
-        decisions = {**model.decisions, "standard_errors": _text_on_errors(state, model)}
         status = model.status and replace(model.status, words="; ".join([model.status.words, *said]))
-        return replace(model, left=left, decisions=decisions, status=status)
+        decided = model.with_decision("standard_errors", _text_on_errors(state, model))
+        return replace(decided, left=left, status=status)
 
 
 def _leading_directions(model: Model, most: int) -> tuple[Array, Array]:

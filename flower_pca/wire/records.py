@@ -136,12 +136,12 @@ def value_of(who: str, config: Mapping[str, Any], name: str, *wanted: type[Any])
     return value
 
 
-def name_in_config(who: str, config: Mapping[str, Any], name: str) -> str:
-    """Return a name from a config. The name appears in logs, so it must not contain control characters."""
-    text: str = value_of(who, config, name, str)
+def name_in_config(config: Mapping[str, Any], name: str) -> str:
+    """Return a name from a message's config. It appears in logs, so it must not contain control characters."""
+    text: str = value_of("A message", config, name, str)
     if len(text) > _WORD or not text.isprintable():
         raise ProtocolError(
-            f"The {name} of {who.lower()} is not a printable text of at most {_WORD} characters: "
+            f"The {name} of a message is not a printable text of at most {_WORD} characters: "
             f"{safe_for_log(repr(text))}. {SENDER}"
         )
     return text

@@ -190,8 +190,8 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Serv
         packing.bits_of_layers(layers)
     if columns is not None:
         layers[PARTIES] = {}
-    algorithm = name_in_config("A message", config, "algorithm")
-    stage = name_in_config("A message", config, "stage")
+    algorithm = name_in_config(config, "algorithm")
+    stage = name_in_config(config, "stage")
     run = value_of("A message", config, "run", str)
     number = value_of("A message", config, "number", int)
     asks = bool(config.get(_ASKS, False))

@@ -159,20 +159,11 @@ class PersonalClosing(Stage[ClosingState]):
             collected = _zeros_for_components(state, 0)
         error = np.asarray(state.total["error"] / clients)
         left = {**state.left, "theta": np.array(1.0 - overlap), "error": error, "collected": collected}
-        decisions = model.decisions
         if held_out.AUTO in left:
             counts = state.total[held_out.CHOSEN]
             left["own"] = np.array(held_out.largest_choice(counts))
-            decisions = {**decisions, "own": held_out.sentence_on_numbers(counts)}
-        return replace(
-            model,
-            basis=U,
-            product=Y,
-            left=left,
-            values=np.maximum(values, 0.0),
-            residuals=residuals,
-            decisions=decisions,
-        )
+            model = model.with_decision("own", held_out.sentence_on_numbers(counts))
+        return replace(model, basis=U, product=Y, left=left, values=np.maximum(values, 0.0), residuals=residuals)
 
 
 def _zeros_for_components(state: ClosingState, clients: int) -> Array:

@@ -147,8 +147,8 @@ class Shared(Stage[SharedState]):
                 setting="n_components",
             )
         left = {**model.left, held_out.SHARED: linalg.orth(basis[:, :r])}
-        decisions = {**model.decisions, "components": _sentence_on_shared(values, r, state.clients)}
-        return replace(model, n_components=r, left=left, decisions=decisions)
+        decided = model.with_decision("components", _sentence_on_shared(values, r, state.clients))
+        return replace(decided, n_components=r, left=left)
 
 
 def _sentence_on_shared(values: Array, r: int, clients: int) -> str:

@@ -92,6 +92,17 @@ def test_nodes_give_the_same_components(mask, answers, names):
     assert_components_of(result, left_of(tables, names))
 
 
+@pytest.mark.parametrize("mask", [False, True])
+def test_sites_that_leave_are_left_out_of_means_and_slopes(mask):
+    tables = people_of_sites(18)
+    result = simulate(
+        "krylov", tables, n_components=3, adjust="age,sex", tol=1e-12, mask=mask,
+        fraction=lambda message: [0, 1, 2] if message < (4 if mask else 1) else [0, 1],
+    )  # fmt: skip
+    assert [r.answered for r in result.history if "opening" in r.stage][:2] == [3, 2]
+    assert_components_of(result, left_of(tables[:2], ("age", "sex")))
+
+
 @pytest.mark.parametrize("shape", [(30, 80), (400, 40), (60, 300)], ids=str)
 def test_wide_and_long_tables_agree_with_least_squares(shape):
     n, d = shape

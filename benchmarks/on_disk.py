@@ -1,10 +1,12 @@
 """Rows in a file that is larger than the memory that the run may take: every kind of file, beside IncrementalPCA.
 
-Run: python -m benchmarks.on_disk FOLDER [--rows 2200000] [--columns 480] [--gigabytes 1] [--at-node]
+Run: python -m benchmarks.on_disk FOLDER [--rows 2200000] [--columns 480] [--gigabytes 1] [--at-node | --at-supernode]
 
 Each run is a process of its own whose memory is limited (RLIMIT_DATA) before it opens the file. With `--at-node`, each
 file is then read by a node, to which all rows belong and which answers from fixed statistics. The server is in the same
-process. FOLDER needs room for two files of the size of the rows; each file but rows.npy is deleted after its run.
+process. With `--at-supernode`, the ClientApps of a SuperNode read the file. Each of them is a process of its own under
+the limit, for one message. FOLDER needs room for two files of the size of the rows; each file but rows.npy is deleted
+after its run.
 """
 
 from __future__ import annotations
@@ -16,11 +18,14 @@ import resource
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 K, CLIENTS, PIECE = 10, 3, 20_000
 KINDS = ("npy", "h5", "zarr", "parquet", "h5ad")
@@ -35,6 +40,7 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", default=[*KINDS, "incremental"])
     parser.add_argument("--answers", choices=("rows", "fixed"), default="rows", help="fixed: as nodes answer")
     parser.add_argument("--at-node", action="store_true", help="run on each file in a process, and then at a node")
+    parser.add_argument("--at-supernode", action="store_true", help="run on each file at a SuperNode only")
     parser.add_argument("--where", choices=("process", "node"), help="where --one runs")
     parser.add_argument("--most", type=int, default=500, help="the most messages of a run at a node")
     parser.add_argument("--one", help="do one run, as a process of its own does")
@@ -54,7 +60,11 @@ def main() -> None:
         path = plain if kind in ("npy", "incremental") else given.folder / f"rows.{kind}"
         if kind not in ("npy", "incremental"):
             WRITERS[kind](np.load(plain, mmap_mode="r"), path)
-        for where in ("process", "node") if given.at_node and kind != "incremental" else ("process",):
+        wheres = ("process", "node") if given.at_node and kind != "incremental" else ("process",)
+        if given.at_supernode:
+            wheres = ()
+            print(f"{kind} at a SuperNode", at_supernode(kind, path, given), flush=True)
+        for where in wheres:
             reference = run_one(kind, path, where, given, reference)
         if path != plain:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -97,7 +107,7 @@ def one(kind: str, path: Path, given: argparse.Namespace) -> dict[str, object]:
             model.partial_fit(X[i : i + batch])
         components, messages, status = model.components_, 0, ""
     else:
-        name = str(path) if kind != "h5" else f"h5(path={str(path)!r})"
+        name = name_of(kind, path)
         result = at_node(name, given) if given.where == "node" else in_process(name, given)
         components, messages, status = result.components_, len(result.history), str(result.status)
         if given.where == "node" and result.feature_names_in_ is not None:
@@ -133,6 +143,70 @@ def at_node(name: str, given: argparse.Namespace):
     strategy = strategies.Krylov(n_components=K, tol=1e-6, min_nodes=1, max_rounds=given.most)
     with in_a_run():
         return strategy.fit(grid)
+
+
+# The app of the SuperNode. Each of its processes writes its largest memory without mapped files and its processor time.
+CLIENT_APP = """
+import os, resource, sys, threading, time
+from pathlib import Path
+
+resource.setrlimit(resource.RLIMIT_DATA, ({limit}, {limit}))
+sys.path.insert(0, {root!r})
+from benchmarks.on_disk import MOST, anonymous
+from flower_pca.clients import client_app
+from flower_pca.clients.policy.rules import allowed_names
+from flower_pca.data import sources
+
+
+def watch():
+    while True:
+        MOST[0] = max(MOST[0], anonymous())
+        unready = Path({folder!r}) / f"{{os.getpid()}}.unready"
+        unready.write_text(f"{{MOST[0]}} {{time.process_time()}}")
+        unready.replace(unready.with_suffix(".figures"))
+        time.sleep(0.05)
+
+
+threading.Thread(target=watch, daemon=True).start()
+app = client_app(lambda context: sources.make({name!r}), allow=allowed_names())
+"""
+
+
+def at_supernode(kind: str, path: Path, given: argparse.Namespace) -> dict[str, object]:
+    """One run with a SuperLink and a SuperNode: the figures of all ClientApps together."""
+    from federation import Federation
+
+    limit = int(given.gigabytes * 2**30)
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
+        with Federation(folder, [], environment=environment) as federation:
+            root, name = str(Path(__file__).parents[1]), name_of(kind, path.absolute())
+            app = CLIENT_APP.format(limit=limit, root=root, folder=folder, name=name)
+            (federation.app / "trial" / "client_app.py").write_text(app)
+            federation.present(0)
+            began = time.monotonic()
+            words = {"n_components": K, "tol": 1e-6, "min_nodes": 1, "max_rounds": given.most, "round_timeout": 3000.0}
+            run = federation.run("Krylov", **words)
+            ended = (run.folder / "result.npz", run.folder / "error")
+            while not any(map(Path.exists, ended)) and time.monotonic() < began + 3600:
+                time.sleep(0.2)
+            seconds = time.monotonic() - began
+            result = run.result()
+        figures = [tuple(map(float, file.read_text().split())) for file in Path(folder).glob("*.figures")]
+    return {
+        "processor seconds": round(sum(processor for _, processor in figures), 1),
+        "seconds": round(seconds, 1),
+        "most MB in memory": round(max(most for most, _ in figures) / 1e3),
+        "messages": len(result.history),
+        "bytes": [(r.stage, r.bytes_down, r.bytes_up) for r in result.history],
+        "status": str(result.status),
+        "variances": result.explained_variance_.tolist(),
+    }
+
+
+def name_of(kind: str, path: Path) -> str:
+    """The file as a source of rows."""
+    return str(path) if kind != "h5" else f"h5(path={str(path)!r})"
 
 
 MOST = [0]  # the largest memory without mapped files so far, in kB

@@ -95,8 +95,8 @@ def test_more_nodes_than_the_window(name, monkeypatch):
         held = len(grid.held) + sum(answer() is not None for answer in read)
         peaks[stage] = max(peaks.get(stage, 0), held)
 
-    def keep(self, *given):
-        answer = original(self, *given)
+    def keep(self, *given, **release):
+        answer = original(self, *given, **release)
         read.append(weakref.ref(answer))
         watch()
         return answer
@@ -120,8 +120,8 @@ def test_the_server_holds_no_block_that_is_sent_and_no_reply_that_is_read(monkey
     grid, requests, read, held, products, left = grid_of(SHARDS), [], [], [], [], set()
     original, merge = Nodes.read_answer, tally.AnswerCollector._process_reply
 
-    def keep(self, *given):
-        answer = original(self, *given)
+    def keep(self, *given, **release):
+        answer = original(self, *given, **release)
         read.extend(map(weakref.ref, answer.arrays.values()))
         products.extend(weakref.ref(answer.arrays[name]) for name in ("Y",) if name in answer.arrays)
         return answer
@@ -219,8 +219,8 @@ def test_a_node_that_only_fails_does_not_make_the_server_hold_more(monkeypatch):
     grid, original = grid_of(shards), Nodes.read_answer
     node = grid.node(5)
 
-    def keep(self, *arguments):
-        answer = original(self, *arguments)
+    def keep(self, *arguments, **release):
+        answer = original(self, *arguments, **release)
         read.append(weakref.ref(answer))
         if config_of(grid.sent[-1])["stage"] == "ssi":
             peak.append(sum(answer() is not None for answer in read))

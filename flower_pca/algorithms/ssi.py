@@ -208,10 +208,16 @@ class SSI(Iterative[SSIState]):
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         return {"Y": data.matmat(arrays["Z"]), "n": np.array(data.n)}, memory
 
+    def without_past(self, state: SSIState, total: Arrays) -> SSIState:
+        if float(total["n"]) < state.n:  # The answers of the others may be estimated from Z and its product.
+            return state
+        return replace(state, Z=state.block, Y=None)
+
     def server(self, state: SSIState, total: Arrays, answered: frozenset[int]) -> SSIState:
         known, stale = None if state.Y is None else state.known_product, state.progress.stale
         averaged, Y = state.averaged.after_round(total, answered, known_product=known, n=state.n, stale=stale)
-        state = state_after_product(state, Y, rounds=1)
+        # The sum belongs to the server alone, so the next block can take its memory.
+        state = state_after_product(state, Y, rounds=1, out=Y if Y is total["Y"] else None)
         return replace(state, averaged=averaged.with_block(state.block))
 
     def unsent(self, state: SSIState) -> Array:
@@ -229,10 +235,13 @@ class SSI(Iterative[SSIState]):
         return replace(model, basis=Z, product=state.Y @ (state.Z.T @ Z))
 
 
-def state_after_product(state: SSIState, Y: Array, *, rounds: int) -> SSIState:
-    """Return the state with the Ritz vectors, the error and the next block, given the product Y of C and the block."""
+def state_after_product(state: SSIState, Y: Array, *, rounds: int, out: Array | None = None) -> SSIState:
+    """Return the state with the Ritz vectors, the error and the next block, given the product Y of C and the block.
+
+    The next block may take the memory of `out`.
+    """
     values, Z, CZ, progress = ritz_step(state.block, Y, state.k, state.progress, rounds=rounds)
-    block, traces = linalg.orth(CZ), state.traces
+    block, traces = linalg.orth(CZ, out=out), state.traces
     if traces is not None:
         traces = traces.in_ritz_coordinates(state.block.T @ Z, state.k).after_product(
             block.T @ CZ, float(values[state.k - 1])

@@ -34,3 +34,13 @@ def release_memory() -> None:
             if name not in os.environ:
                 library.mallopt(setting, _RETURNED)
         library.malloc_trim(0)
+
+
+def return_freed_blocks() -> None:
+    """Return blocks that have been freed to the operating system, without a search for reference cycles.
+
+    glibc keeps blocks that were freed inside of its arenas, whatever its settings are.
+    """
+    if sys.platform == "linux":
+        with suppress(AttributeError, OSError):
+            ctypes.CDLL(None).malloc_trim(0)

@@ -59,11 +59,17 @@ def qr(Y: Array) -> tuple[Array, Array]:
     return _basis(reflected, tau, signs, Y.dtype), R.astype(_precision(Y.dtype), copy=False)
 
 
-def orth(Y: Array) -> Array:
-    """Return an orthonormal matrix with as many columns as Y. Its span contains the span of Y."""
+def orth(Y: Array, *, out: Array | None = None) -> Array:
+    """Return an orthonormal matrix with as many columns as Y. Its span contains the span of Y.
+
+    `out` is an array of the shape of Y that is no longer needed. If it has row order and double precision like the
+    result, the result takes its memory.
+    """
     if Y.size == 0:
         return qr(Y)[0]
-    return _basis(*_reflect(Y), Y.dtype)
+    if out is not None and not (out.shape == Y.shape and out.flags.c_contiguous and out.dtype == np.float64):
+        out = None
+    return _basis(*_reflect(Y), Y.dtype, out=out)
 
 
 def orth_in_place(Y: Array) -> Array:
@@ -108,9 +114,11 @@ def _signs(reflected: Array) -> Array:
     return np.where(np.diagonal(reflected) < 0, -1.0, 1.0)
 
 
-def _basis(reflected: Array, tau: Array, signs: Array, dtype: np.dtype[Any]) -> Array:
+def _basis(reflected: Array, tau: Array, signs: Array, dtype: np.dtype[Any], *, out: Array | None = None) -> Array:
     # LAPACK overwrites the reflections with Q.
     Q, *_ = _lapack().dorgqr(reflected[:, : len(tau)], tau, lwork=_AT_ONCE * len(tau), overwrite_a=True)
+    if out is not None and Q.shape == out.shape and _precision(dtype) == np.float64:
+        return np.asarray(np.multiply(Q, signs, out=out))
     return np.asarray(np.multiply(Q, signs, order="C").astype(_precision(dtype), copy=False))
 
 

@@ -44,6 +44,7 @@ from flower_pca.names.columns import Heading
 
 MAX_RESTARTS: Final = 5  # maximum number of repeated openings after changes to the set of clients
 _FEW_RESTARTS: Final = 3  # number of restarts up to which a run may repeat the opening while its algorithm still runs
+_NOT_STARTED: Final = object()  # the state of a stage that `Position.started` starts
 # A checkpoint stores these fields as plain values, in addition to the model and the state.
 _PLAIN_FIELDS: Final = {"index": int, "halfway": bool, "last": bool, "disturbed": bool, "changed": bool}
 _LOST_STATE: Final = (
@@ -249,6 +250,10 @@ class Position:
         model = replace(model, heading=model.heading or heading, declined=model.declined or declined)
         return replace(self, model=model)
 
+    def without_past(self, total: Any) -> Position:
+        """Return the position without the parts of the state that the stage does not need to process `total`."""
+        return replace(self, state=self.stage.without_past(self.state, total))
+
     def after_answers(self, total: Any, clients: frozenset[int]) -> Position:
         """Return the position after a complete round: `total` are the merged answers of `clients`."""
         state = self.stage.server(self.state, total, clients)
@@ -262,7 +267,7 @@ class Position:
         """Return the position at the next stage, or at the opening if the result is not good enough yet.
 
         `status` is the status with which the stage ends, `clients` lists the clients that are present, and
-        `layers` are the layers of the run.
+        `layers` are the layers of the run. The next stage may still have to be started: see `started`.
         """
         # With a binding layer, no further round or opening can correct a round in which clients were missing.
         binding = any(map(is_binding, layers))
@@ -280,7 +285,9 @@ class Position:
                 # The difference of two masked sums for the same columns, one with a client and one without this
                 # client, would reveal the client's answer. So under masks, the columns always change.
                 if self._keeps_result(now.model):
-                    return replace(now, model=replace(now.model, status=Status(Outcome.MAX_ROUNDS, _FORMER)))._at_next()
+                    return replace(
+                        now, model=replace(now.model, status=Status(Outcome.MAX_ROUNDS, _FORMER))
+                    )._before_next()
                 now = replace(now, model=now._with_unsent_basis(now.model))
                 if now._is_spent and (not now.model.summed or self.algorithm.unsent(self.state) is not None):
                     return now._at_measuring_opening(roll)
@@ -289,7 +296,7 @@ class Position:
             if now._has_too_few_components:
                 return now._with_more_columns(roll)
             now = now._with_true_residuals(layers, binding=binding)
-        return now._at_next()
+        return now._before_next()
 
     def reconsider(self, *, is_complete: bool) -> Position:
         """Return the position with the other algorithm if the rounds so far show that it costs less."""
@@ -401,16 +408,29 @@ class Position:
         return replace(self, model=model)
 
     def _at_next(self) -> Position:
+        return self._before_next().started()
+
+    def _before_next(self) -> Position:
+        """Return the position at the next stage, which has not been started yet, or at the end of the run."""
         index = (self.place if self.last else self.index) + 1
         if index == len(self.stages):
             return replace(self, index=index, last=False)
-        stage, model = self.stages[index], self.model
+        return replace(self, index=index, state=_NOT_STARTED, last=False)
+
+    def started(self) -> Position:
+        """Return the position with the current stage started.
+
+        This is a step of its own, so that the state of the former stage, which may be large, can be released before.
+        """
+        if self.state is not _NOT_STARTED:
+            return self
+        stage, model = self.stage, self.model
         state = stage.start(model)
         # The product takes as much memory as a message. With residuals, it may decide which algorithm a run continues
         # with after a checkpoint.
         if isinstance(stage, Algorithm) and stage.keeps_product and model.residuals is None:
             model = replace(model, product=None)
-        return replace(self, index=index, state=state, model=model, last=False)
+        return replace(self, state=state, model=model)
 
     def without_stage(self) -> Position:
         """Return the position at the next stage. Only a stage after the closing can be skipped."""

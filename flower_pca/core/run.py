@@ -139,7 +139,8 @@ class Run:
                 self.position = now.at_restart(self.roll, is_complete=self._is_round_complete)
                 self.roll = self.roll.before_opening()
             elif (status := now.stage.status(now.state)) is not None:
-                self.position = now.at_next_stage(status, here, self.roll, self.layers)
+                self.position = now = now.at_next_stage(status, here, self.roll, self.layers)
+                self.position = now.started()
             elif now.chooser is not None and (other := now.reconsider(is_complete=self._is_round_complete)) is not now:
                 self.position = other
             elif to := self.roll.addressees_of(
@@ -191,13 +192,15 @@ class Run:
         self._total = got.total if attendance is Attendance.AGAIN else None
         metrics: dict[str, float] = {}
         if attendance is Attendance.COMPLETE:
+            self.position = self.position.without_past(got.total)
+            del now, tally  # They hold the whole former state.
             try:
                 self._complete_round(got.total, got.answered)
                 # The metrics belong to the state of this stage, so they are read before the position changes.
-                metrics = now.stage.metrics(self.position.state)
+                metrics = self.position.stage.metrics(self.position.state)
                 # After the last message, the run ends without another call of `pending`, because clients may leave.
                 if (status := self.position.final_status) is not None:
-                    self.position = self.position.at_next_stage(status, (), self.roll, self.layers)
+                    self.position = self.position.at_next_stage(status, (), self.roll, self.layers).started()
             except np.linalg.LinAlgError as error:
                 raise unusable_sums_error(error) from error
         record = got.record(sent, seconds=time.perf_counter() - self._began, metrics=metrics)

@@ -376,6 +376,13 @@ class Stage(ABC, Generic[S]):
         """Return the client's local result, from its memory after this stage. The result never leaves the client."""
         return {}
 
+    def without_past(self, state: S, total: Any) -> S:
+        """Return the state without large arrays that `server` does not need to process this total.
+
+        The run releases the former state before it calls `server`, which then needs less memory.
+        """
+        return state
+
     @abstractmethod
     def server(self, state: S, total: Any, answered: frozenset[int]) -> S:
         """Return the state after a round, from the merged answers and the clients that have answered."""

@@ -59,7 +59,9 @@ class HostingNodes(Nodes):
         """Return the nodes that host the clients of a message, in the order of these clients."""
         return list(dict.fromkeys(self._homes[client] for client in message.to))
 
-    def answers_in(self, node: int, reply: Message | str, message: Broadcast) -> Iterable[Reply | Failure]:
+    def answers_in(
+        self, node: int, reply: Message | str, message: Broadcast, *, release: bool = False
+    ) -> Iterable[Reply | Failure]:
         """Yield the answers of those clients of a node to which the message is addressed."""
         clients = self._clients_on(node, message)
         if isinstance(reply, str) or reply.has_error():
@@ -73,7 +75,9 @@ class HostingNodes(Nodes):
             answers = [self.answer_or_failure(client, error, message) for client in clients]
         yield from answers
 
-    def answers_with_bytes(self, node: int, reply: Message | str, message: Broadcast) -> Iterator[Reply | Failure]:
+    def answers_with_bytes(
+        self, node: int, reply: Message | str, message: Broadcast, *, release: bool = False
+    ) -> Iterator[Reply | Failure]:
         """Yield the answers from a node's clients. The size of the node's message is not counted.
 
         Instead, each answer is counted with the number of bytes that the client would send if it were a node.

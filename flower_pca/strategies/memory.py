@@ -15,7 +15,7 @@ WINDOW: Final = 32
 # The memory of each process as a multiple of the message size, measured with messages and replies of 100 MB for
 # two sites (see docs/deployment.md). The opening collects the answers of all sites before it adds them up, because the
 # order of their sum is only known then.
-_PER_SERVER, _OPENING, _PER_CLIENT, _PER_NODE, _PER_LINK = 10, 4, 8, 5, 4
+_PER_SERVER, _OPENING, _PER_CLIENT, _PER_NODE, _PER_LINK = 7, 4, 8, 5, 4
 _WITHOUT_MESSAGES: Final = 2 * 10**8  # the memory of a ServerApp with the packages that a run imports
 _MEMORY: Final = Path("/proc/meminfo")
 

@@ -229,17 +229,22 @@ class Nodes:
         """Return the nodes to which a message is sent, in order."""
         return list(message.to)
 
-    def answers_in(self, node: int, reply: Message | str, message: Broadcast) -> Iterable[Reply | Sum | Failure]:
+    def answers_in(
+        self, node: int, reply: Message | str, message: Broadcast, *, release: bool = False
+    ) -> Iterable[Reply | Sum | Failure]:
         """Return the answers of a node's client or clients. `reply` is a message, or the reason for a missing reply."""
-        return (self.read_answer(node, reply, message),)
+        return (self.read_answer(node, reply, message, release=release),)
 
     def answers_with_bytes(
-        self, node: int, reply: Message | str, message: Broadcast
+        self, node: int, reply: Message | str, message: Broadcast, *, release: bool = False
     ) -> Iterator[Reply | Sum | Failure]:
-        """Yield the answers of a node. The first answer counts the bytes of the node's message and reply."""
+        """Yield the answers of a node. The first answer counts the bytes of the node's message and reply.
+
+        With `release`, large arrays are removed from the reply while they are read, because nobody else reads it.
+        """
         up = 0 if isinstance(reply, str) or not reply.has_content() else records.size_of(reply.content)
         traffic = Traffic(self._sizes.pop(node, 0), up)
-        answers = self.answers_in(node, reply, message)
+        answers = self.answers_in(node, reply, message, release=release)
         del reply
         if traffic.down + traffic.up > large.BYTES:
             large.release_memory()
@@ -267,7 +272,7 @@ class Nodes:
         Each reply is released before its answers are merged and before the next reply arrives.
         """
         for node, reply in replies:
-            answers = self.answers_with_bytes(node, reply, message)
+            answers = self.answers_with_bytes(node, reply, message, release=True)
             del reply
             yield from answers
 
@@ -458,7 +463,9 @@ class Nodes:
         asks: dict[str, Any] = {"asks_names": position.model.heading is None, "alternative": position.alternative}
         return {"algorithm": position.required_algorithms, "run": self.name, "extra": extra, **asks}
 
-    def read_answer(self, node: int, reply: Message | str, message: Broadcast) -> Reply | Failure:
+    def read_answer(
+        self, node: int, reply: Message | str, message: Broadcast, *, release: bool = False
+    ) -> Reply | Failure:
         """Return a node's answer to a message. `reply` is a message, or the reason for a missing reply."""
         # This key applies until the node sends its own key, so that the run does not wait for a node without a key.
         self.keys.setdefault(node, _UNKNOWN)
@@ -469,7 +476,7 @@ class Nodes:
         if layout is not None:
             self._layouts[node] = (layout,)
         try:
-            answer = wire.read_reply(reply.content, kind)
+            answer = wire.read_reply(reply.content, kind, release=release)
         except ProtocolError as error:
             return self.answer_or_failure(node, error, message)
         return self.answer_or_failure(node, answer, message)

@@ -13,10 +13,18 @@ from flower_pca.base.errors import ProtocolError, safe_for_log
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.names.columns import LONGEST, Heading
-from flower_pca.wire import packing, records
+from flower_pca.wire import packing, pieces, records
 from flower_pca.wire.kinds import EVALUATE, Config, fit_or_evaluate
 from flower_pca.wire.layouts import ARRAYS, CLIENT_FN, CONFIG, LOSS, MESSAGE_API, METRICS, NUM_EXAMPLES, layout_of_reply
-from flower_pca.wire.records import SPOKEN, VERSION, arrays_by_name, read_arrays, require_known_version, value_of
+from flower_pca.wire.records import (
+    SPOKEN,
+    VERSION,
+    arrays_by_name,
+    read_arrays,
+    read_arrays_in_pieces,
+    require_known_version,
+    value_of,
+)
 
 NO_KEY: Final = -1  # the key of a client without a partition-id
 # The keys of a node's name, and of the reason why it declines the alternative algorithm
@@ -113,7 +121,7 @@ def write_reply(kind: str, first: Any, num_examples: int, metrics: Config, *, la
     if kind == EVALUATE:
         figures |= {LOSS: first, **{name: config.pop(name) for name in names}}
     else:
-        records.put_named(content, ARRAYS, dict(zip(names, first, strict=True)))
+        pieces.put_in_pieces(content, ARRAYS, dict(zip(names, map(np.asarray, first), strict=True)))
     content.metric_records[METRICS] = MetricRecord(figures)
     records.put_values(content, CONFIG, config)
     return content
@@ -134,8 +142,12 @@ def as_config(values: object) -> Config:
         ) from error
 
 
-def read_reply(content: RecordDict, kind: str) -> ClientAnswer:
-    """Return a client's answer from the records of its reply."""
+def read_reply(content: RecordDict, kind: str, *, release: bool = False) -> ClientAnswer:
+    """Return a client's answer from the records of its reply.
+
+    With `release`, the numbers of large arrays are removed from the reply while they are read, so that it can be read
+    only once.
+    """
     layout = layout_of_reply(content, kind)
     if layout == CLIENT_FN:
         res = f"{fit_or_evaluate(kind)}res"
@@ -158,7 +170,8 @@ def read_reply(content: RecordDict, kind: str) -> ClientAnswer:
         numbers = {name: value for name, value in figures.items() if name not in (NUM_EXAMPLES, LOSS)}
         return read_answer(kind, {**metrics, **numbers, "names": ",".join(numbers)}, examples, tuple)
     record = content.array_records[ARRAYS]
-    return read_answer(kind, {**metrics, "names": records.names_in(record)}, examples, lambda: read_arrays(record))
+    named = {**metrics, "names": records.names_in(record)}
+    return read_answer(kind, named, examples, lambda: read_arrays_in_pieces(content, ARRAYS, release=release))
 
 
 def read_answer(

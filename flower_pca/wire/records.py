@@ -22,10 +22,11 @@ from flower_pca.base.errors import ProtocolError, safe_for_log
 from flower_pca.base.linalg import Array
 from flower_pca.base.version import __version__
 from flower_pca.core.stage import Arrays
+from flower_pca.wire import pieces
 
 # The keys of the layout and the version in requests and answers
 LAYOUT_KEY, VERSION_KEY = "flower_pca", "flower_pca.version"
-LAYOUT: Final = 3  # the version of the messages' layout, which must be the same on both sides
+LAYOUT: Final = 4  # the version of the messages' layout, which must be the same on both sides
 # The version x.y of this package, which must be the same on both sides
 VERSION: Final = ".".join(__version__.split(".")[:2])
 SPOKEN: Final[dict[str, Any]] = {LAYOUT_KEY: LAYOUT, VERSION_KEY: VERSION}
@@ -53,6 +54,24 @@ def read_arrays(record: ArrayRecord | None) -> list[Array]:
                 raise TypeError("The array is not in numpy's format.")
             found.append(files.from_npy(array.data))
         return found
+    except Exception as error:  # For bytes from another machine, numpy may raise almost any error.
+        raise ProtocolError(f"An array in this message could not be read ({type(error).__name__}). {SENDER}") from error
+
+
+def read_arrays_in_pieces(content: Content, name: str, *, release: bool = False) -> list[Array]:
+    """Return the arrays in the record of this name, like `read_arrays`. Large ones may have their numbers in pieces.
+
+    With `release`, pieces are removed from the content as soon as they are copied.
+    """
+    record = content.array_records[name]
+    try:
+        return [
+            pieces.join_pieces(content, name, key, array.data, release=release)
+            if array.stype == pieces.HEADER_ONLY
+            else read_array(array)
+            for key, array in record.items()
+            if key != _EMPTY
+        ]
     except Exception as error:  # For bytes from another machine, numpy may raise almost any error.
         raise ProtocolError(f"An array in this message could not be read ({type(error).__name__}). {SENDER}") from error
 

@@ -21,7 +21,7 @@ from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.split import NAME as SPLIT
 from flower_pca.rows.split import ColumnPreparation
-from flower_pca.wire import packing, records
+from flower_pca.wire import packing, pieces, records
 from flower_pca.wire.kinds import Config
 from flower_pca.wire.kinds import message_kind as kind_of_stage
 from flower_pca.wire.layouts import (
@@ -40,7 +40,7 @@ from flower_pca.wire.records import (
     VERSION_KEY,
     arrays_by_name,
     name_in_config,
-    read_arrays,
+    read_arrays_in_pieces,
     require_known_version,
     value_of,
 )
@@ -133,10 +133,15 @@ def write_request(
     if message.frame.covariates is not None:
         config[COVARIATES] = message.frame.covariates.to_text()
     content, kind = RecordDict(), kind_of_stage(message.stage)
-    serialized = records.named_array_record(arrays)
+    sent = {name: np.asarray(a) for name, a in arrays.items()}
+    in_pieces = tuple(layouts) == (MESSAGE_API,)  # A NumPyClient cannot join pieces.
+    serialized = None if in_pieces else records.named_array_record(sent)
     for layout in layouts:
         of_arrays, of_config = record_names(layout, kind)
-        records.put_record(content, of_arrays, serialized)
+        if serialized is None:
+            pieces.put_in_pieces(content, of_arrays, sent)
+        else:
+            records.put_record(content, of_arrays, serialized)
         # A NumPyClient gets a list of arrays without names, so the config contains the names.
         names = {"names": ",".join(arrays)} if layout == CLIENT_FN else {}
         records.put_values(content, of_config, records.without_empty({**config, **names}))
@@ -167,7 +172,7 @@ def open_request(content: RecordDict, kind: str) -> tuple[list[Array], Config]:
     config = dict(content.config_records[of_config])
     if layout == MESSAGE_API:
         config = records.without_empty({**config, "names": records.names_in(record)})
-    return read_arrays(record), config  # type: ignore[return-value]
+    return read_arrays_in_pieces(content, of_arrays), config  # type: ignore[return-value]
 
 
 def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> ServerRequest:

@@ -45,15 +45,8 @@ def read_arrays(record: ArrayRecord | None) -> list[Array]:
             "An answer has no record fitres.parameters, in which flower_pca puts its arrays. If the app has a fit "
             "method of its own, let it return the values from PCAClient.fit unchanged."
         )
-    found = []
     try:
-        for name, array in record.items():
-            if name == _EMPTY:
-                continue
-            if array.stype != _PACKING:
-                raise TypeError("The array is not in numpy's format.")
-            found.append(files.from_npy(array.data))
-        return found
+        return [_read_array(array) for name, array in record.items() if name != _EMPTY]
     except Exception as error:  # For bytes from another machine, numpy may raise almost any error.
         raise ProtocolError(f"An array in this message could not be read ({type(error).__name__}). {SENDER}") from error
 
@@ -68,12 +61,18 @@ def read_arrays_in_pieces(content: Content, name: str, *, release: bool = False)
         return [
             pieces.join_pieces(content, name, key, array.data, release=release)
             if array.stype == pieces.HEADER_ONLY
-            else read_array(array)
+            else _read_array(array)
             for key, array in record.items()
             if key != _EMPTY
         ]
     except Exception as error:  # For bytes from another machine, numpy may raise almost any error.
         raise ProtocolError(f"An array in this message could not be read ({type(error).__name__}). {SENDER}") from error
+
+
+def _read_array(array: FlowerArray) -> Array:
+    if array.stype != _PACKING:
+        raise TypeError("The array is not in numpy's format.")
+    return files.from_npy(array.data)
 
 
 def names_in(record: ArrayRecord) -> str:

@@ -7,7 +7,7 @@ components (`_gradient_step`), in one of the paper's two ways.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
@@ -23,7 +23,7 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Merge
 from flower_pca.rows.local import LocalData
 
-RETRACTIONS: Final = {"polar": linalg.polar, "qr": linalg.orth}
+RETRACTIONS: Final[Mapping[str, Callable[[Array], Array]]] = {"polar": linalg.polar, "qr": linalg.orth}
 _STEP: Final = 0.5  # the first step size, in multiples of 1 / max_i ||S_i||_2
 _LONGEST: Final = 16.0  # maximum step size, in the same units
 # The step is multiplied by _LONGER after a round that raised the objective, and by _SHORTER after any other round.

@@ -119,31 +119,36 @@ def _compared(title: str, size: faps.Size, known: dict[str, str], opts: report.O
 def table2(opts: report.Options) -> report.Found:
     """Table 2 and Fig. 2: d, n, k and xi varied; n makes no difference to alike clients."""
     names = ("SSI", "LocalPower", "FAPS")
-    rows: list[list[object]] = [["varied", "problem", *names, *(f"KKT: {m}" for m in names), "FAPS / SSI"]]
+    ratios = [f"FAPS / {m}" for m in names[:-1]]
+    rows: list[list[object]] = [["varied", "problem", *names, *(f"KKT: {m}" for m in names), *ratios]]
     known: dict[tuple[int, int, float], list[object]] = {}
     for name, sizes in faps.GRID.items():
-        for whole in sizes:
-            size = whole if opts.paper else faps.Size(d=100, n=0, k=whole.k, xi=whole.xi)
-            key = (size.d, size.k, size.xi)
+        for key in dict.fromkeys((size.d if opts.paper else 100, size.k, size.xi) for size in sizes):
+            d, k, xi = key
             if key not in known:
-                spectrum = problems.geometric(size.d, size.xi)
-                found = {method: [run(method, spectrum, size.k, seed) for seed in opts.each()] for method in names}
+                spectrum = problems.geometric(d, xi)
+                found = {method: [run(method, spectrum, k, seed) for seed in opts.each()] for method in names}
                 counts = {method: [c.to_target for c in courses] for method, courses in found.items()}
-                kkt = [report.number(float(np.mean([c.kkt[-1] for c in courses]))) for courses in found.values()]
-                pairs = zip(counts["FAPS"], counts["SSI"], strict=True)
-                shares = [a / b if a and b else np.inf for a, b in pairs]
+                kkt = [report.mean_std(np.array([c.kkt[-1] for c in courses])) for courses in found.values()]
                 spans = [report.span(column) for column in counts.values()]
-                known[key] = [*spans, *kkt, report.span(sorted(shares), "{:.2f}".format)]
-            rows.append([name, f"d={size.d}, k={size.k}, xi={size.xi:.5g}", *known[key]])
+                shares = [_shares(counts["FAPS"], counts[other]) for other in names[:-1]]
+                known[key] = [*spans, *kkt, *shares]
+            rows.append([name, f"d={d}, k={k}, xi={xi:.5g}", *known[key]])
         blank = [report.NONE] * len(names)
-        rows.append(
-            [name, "paper, mean of 4", *blank, *(c.split(", ")[0] for c in faps.TABLE2_PAPER[name]), report.NONE]
-        )
+        printed = (cell.split(", ")[0] for cell in faps.TABLE2_PAPER[name])
+        rows.append([name, "paper, mean of 4", *blank, *printed, *[report.NONE] * len(ratios)])
     note = (
         f"Messages to an error of {faps.TARGET:g}: the least..the most of {opts.seeds} starts; the mean KKT violation "
-        "then. The paper's messages are a picture, and its sizes differ in n, which alike clients do not notice."
+        "then (and deviation). The paper's messages are a picture. Its four sizes n are one row here: alike clients do "
+        "not notice n."
     )
-    return report.Found("Table 2 and Fig. 2 with alike clients: one of d, n, k, xi varied", rows, note)
+    title = "Table 2 and Fig. 2 with alike clients: one of d, n, k, xi varied"
+    return report.Found(title, rows, note, stated=opts.seeds > 1)
+
+
+def _shares(counts: Sequence[int | None], others: Sequence[int | None]) -> str:
+    """The least..the most of the messages of one method over those of another from the same start."""
+    return report.span([a / b if a and b else None for a, b in zip(counts, others, strict=True)], "{:.2f}".format)
 
 
 def inner(opts: report.Options) -> report.Found:

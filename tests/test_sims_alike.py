@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cases import every
 
-from sims import faps, faps_alike
+from sims import cards, faps, faps_alike
 from sims.common import problems, report
 
 
@@ -50,6 +50,21 @@ def test_experiments_report_the_numbers_of_the_paper():
     rows = {row[0]: row for row in faps_alike.table1(opts).rows[1:]}
     assert (rows["SSI"][3], rows["FAPS, 20 inner steps"][3]) == ("207", "42")
     assert float(str(rows["SSI"][4]).partition("..")[0]) == pytest.approx(1.94e-6, rel=0.1)  # of Tables 2 and 4
+
+
+def test_a_problem_of_several_sizes_n_has_one_row_and_its_means_have_deviations(monkeypatch):
+    known = {"n": faps.TABLE2_PAPER["n"], "xi": faps.TABLE2_PAPER["xi"]}
+    monkeypatch.setattr(faps, "GRID", {"n": faps.GRID["n"], "xi": faps.GRID["xi"][:1]})
+    found = faps_alike.table2(report.Options(("x",), None, (), None, 2, False))
+    header, *rows = found.rows
+    problems_shown = ["d=100, k=10, xi=1.01", "d=100, k=10, xi=1.1"]
+    assert [row[1] for row in rows] == [name for problem in problems_shown for name in (problem, "paper, mean of 4")]
+    assert found.stated
+    for row in (dict(zip(header, cells, strict=True)) for cells in rows[::2]):
+        assert all(len(row[f"KKT: {name}"].draws) == 2 for name in ("SSI", "LocalPower", "FAPS"))
+        assert cards.value(row["FAPS / SSI"]).low <= cards.value(row["FAPS / SSI"]).high
+    printed = {row[0]: row[header.index("KKT: FAPS")] for row in rows[1::2]}
+    assert printed == {name: cells[2].partition(", ")[0] for name, cells in known.items()}
 
 
 def test_the_late_rate_of_faps_is_that_of_the_theory():

@@ -102,13 +102,10 @@ class _CollectedAnswers:
 
     def squares_by_client(self, frame: Frame) -> Array:
         """Return the sum of squares t_i of each client's rows in a frame."""
-        return np.asarray(self.squares_by_column(frame).sum(axis=1))
-
-    def squares_by_column(self, frame: Frame) -> Array:
-        """Return the sums of squares by client and column in a frame, (N, d)."""
         clients = zip(self.n, self.mean, self.m2, self.seen, strict=True)
         moments = (Moments(int(n), mean, m2, seen) for n, mean, m2, seen in clients)
-        return np.array([rows.sums_in_frame(frame)[1] for rows in moments])
+        by_column = np.array([rows.sums_in_frame(frame)[1] for rows in moments])
+        return np.asarray(by_column.sum(axis=1))
 
     def weighted_moments(self, weights: Array) -> Arrays:
         """Return the mean and the sums of squared deviations of all rows, with weight w_i for client i."""

@@ -163,16 +163,16 @@ def all_rows(source: Blocks) -> Any:
     return vstack(pieces, format="csr") if pieces else csr_array(source.shape, dtype=source.dtype)
 
 
-def joined_rows(pieces: Iterable[Array], shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
+def joined_rows(pieces: Iterable[Array], shape: tuple[int, int], dtype: np.dtype[Any], *, copy: bool = False) -> Array:
     """Return pieces of rows as one array. Only one piece is in memory in addition to the array.
 
     `shape` is the shape of all rows together, and `dtype` is the type of the array if there are no pieces. A single
-    piece is not copied.
+    piece is copied only if `copy` is true.
     """
     rows: Array | None = None
     n = 0
     for piece in pieces:
-        if rows is None and len(piece) >= shape[0]:
+        if rows is None and len(piece) >= shape[0] and not copy:
             rows = piece
         elif rows is None:
             # Pieces that are stored by columns stay so.

@@ -169,12 +169,12 @@ class Measured:
         return source.all_rows(adapters.rows_of_source(self.rows, rows))
 
     def stored_array(self) -> Any:
-        """Return all rows as one array, dense or sparse."""
+        """Return all rows as one array, dense or sparse. A dense array is a copy of the source."""
         if self.sparse:
             return self.csr_matrix
         if not self.n:
             return np.empty((0, self.d), self.dtype)
-        return source.joined_rows(self.stored_blocks(), (self.n, self.d), self.stored_dtype)
+        return source.joined_rows(self.stored_blocks(), (self.n, self.d), self.stored_dtype, copy=True)
 
     def blocks(self) -> Iterator[Array]:
         """Yield blocks of stored rows as dense arrays."""

@@ -6,7 +6,7 @@ from dishonest import Node, RefusedError, request
 from fake_grid import Context, in_a_run
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from flower_pca import app, wire
+from flower_pca import app, client_half, wire
 from flower_pca.clients import client_app
 from flower_pca.clients.policy.refusals import RefusalError
 from flower_pca.core.stage import Broadcast
@@ -84,7 +84,7 @@ def test_an_error_that_nobody_foresaw_is_told_by_its_class(monkeypatch):
 def test_an_error_while_rows_are_computed_reveals_none_of_its_words(error, monkeypatch):
     """A cell in them, say: could not convert string to float: '...'."""
     node = Node(0, X)
-    monkeypatch.setattr(node.client._account, "demands", lambda *given: (_ for _ in ()).throw(error("Geheim")))
+    monkeypatch.setattr(client_half, "answer", lambda *given, **more: (_ for _ in ()).throw(error("Geheim")))
     with in_a_run() as lines:
         _, _, metrics = node.client.fit(*request("ssi", {"Z": np.eye(4)[:, :1]}))
     assert metrics["refusal"] == (

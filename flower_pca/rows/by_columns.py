@@ -110,7 +110,7 @@ def product_by_columns(
     W = frame.unscale(Z).astype(Z.dtype, copy=False)
     mean, fill, turned = frame.mean, frame.fill, None
     if mean is not None and (mean > 1.0).any():
-        # The counts of the rarer allele are near 0, so the subtraction of the mean from products loses no digits.
+        # The counts of the rarer allele are near 0, so subtracting the mean from products costs hardly any digits.
         turned = mean > 1.0
         source, W, mean = source.count_other_allele(turned), np.where(turned[:, None], -W, W), _turn(mean, turned)
         fill = None if fill is None else _turn(fill, turned)

@@ -128,10 +128,15 @@ class RowsWithGaps(Stored):
         """Yield the pieces of the source, with NaN for missing values."""
         for piece in self._source.pieces():
             rows = piece.astype(self.dtype)
-            entries = rows.data if self.sparse else rows
-            found = np.zeros(entries.shape, dtype=bool)
             for codes, columns in self._columns_with.items():
-                of_entries = columns[rows.indices] if self.sparse else columns
-                found |= of_entries & np.isin(entries, np.array(codes, dtype=self.dtype))
-            entries[found] = np.nan
+                wanted = np.array(codes, dtype=self.dtype)
+                if self.sparse:
+                    stored = np.flatnonzero(columns[rows.indices])
+                    rows.data[stored[np.isin(rows.data[stored], wanted)]] = np.nan
+                elif columns.all():
+                    rows[np.isin(rows, wanted)] = np.nan
+                else:  # Only these columns are searched, because each column may have codes of its own.
+                    some = rows[:, columns]
+                    some[np.isin(some, wanted)] = np.nan
+                    rows[:, columns] = some
             yield rows

@@ -65,30 +65,27 @@ def peaks_by_column(source: ColumnBlocks) -> Array:
     return np.where(squares > sums, 2.0, np.where(sums > 0, 1.0, 0.0))
 
 
-def gap_matrices(source: ColumnBlocks) -> list[tuple[slice, Any]]:
-    """Return the missing values as sparse matrices with a line per column: 1 for a missing value.
+def gap_matrix(source: ColumnBlocks, number: Array) -> Any:
+    """Return the missing values as a sparse matrix with a line per column: 1 for a missing value.
 
-    Each matrix has the people of some rows, which are given as a slice.
+    `number` is the number of missing values in each column. It gives each of them its place in the matrix, so that the
+    blocks take no memory once they are read.
     """
     from scipy.sparse import csr_array
 
-    found: dict[tuple[int, int], tuple[list[Array], list[Array]]] = {}
-    for columns, rows, (lines, people) in source.gap_positions():
-        if rows.start < rows.stop:
-            number, positions = found.setdefault((rows.start, rows.stop), ([], []))
-            number.append(np.bincount(lines, minlength=columns.stop - columns.start))
-            positions.append(people.astype(np.int32))
-    matrices: list[tuple[slice, Any]] = []
-    for (start, stop), (number, positions) in found.items():
-        ends = np.concatenate([[0], np.cumsum(np.concatenate(number))])
-        ones, shape = np.ones(ends[-1], dtype=np.int8), (source.shape[1], stop - start)
-        matrices.append((slice(start, stop), csr_array((ones, np.concatenate(positions), ends), shape=shape)))
-    return matrices
+    n, d = source.shape
+    ends = np.zeros(d + 1, dtype=np.int32)
+    np.cumsum(number, out=ends[1:])
+    free, people = ends[:-1].copy(), np.zeros(ends[-1], dtype=np.int32)
+    for columns, rows, (lines, found) in source.gap_positions():
+        some = np.bincount(lines, minlength=columns.stop - columns.start)
+        first = free[columns] - (np.cumsum(some) - some)
+        people[np.repeat(first, some) + np.arange(len(lines))] = found + rows.start
+        free[columns] += some
+    return csr_array((np.ones(len(people), dtype=np.int8), people, ends), shape=(d, n))
 
 
-def product_by_columns(
-    source: ColumnBlocks, Z: Array, frame: Frame, gaps: list[tuple[slice, Any]] | None = None
-) -> Array:
+def product_by_columns(source: ColumnBlocks, Z: Array, frame: Frame, gaps: Any = None) -> Array:
     """Return X'(XZ) for the rows X in a frame, summed in double precision.
 
     The blocks hold counts of alleles. Their mean and the replacements of missing values are applied to the products,
@@ -102,15 +99,15 @@ def product_by_columns(
         The block to multiply.
     frame : Frame
         The frame. It has a `fill` only if values are missing.
-    gaps : list or None, default=None
-        The missing values as `gap_matrices` returns them. None to decode them again in each pass.
+    gaps : sparse matrix or None, default=None
+        The missing values as `gap_matrix` returns them. None to decode them again in each pass.
     """
     if not Z.shape[1]:
         return np.zeros(Z.shape)
     W = frame.unscale(Z).astype(Z.dtype, copy=False)
     mean, fill, turned = frame.mean, frame.fill, None
     if mean is not None and (mean > 1.0).any():
-        # The counts of the rarer allele are near 0, so the subtraction of the mean from products loses no digits.
+        # The counts of the rarer allele are near 0, so subtracting the mean from products costs hardly any digits.
         turned = mean > 1.0
         source, W, mean = source.count_other_allele(turned), np.where(turned[:, None], -W, W), _turn(mean, turned)
         fill = None if fill is None else _turn(fill, turned)
@@ -138,8 +135,7 @@ def _times(source: ColumnBlocks, W: Array, mean: Array | None, fill: Array | Non
             less += mean[columns] @ V
         if fill is not None and gaps is not None:
             V = fill[columns, None] * V
-            for rows, M in gaps:
-                Y[rows] += M[columns].T @ V
+            Y += gaps[columns].T @ V
     if fill is not None and gaps is None:
         for columns, rows, entries in source.column_blocks(gaps=True):
             Y[rows] += entries.T @ (fill[columns, None] * W[columns]).astype(W.dtype, copy=False)
@@ -160,8 +156,7 @@ def _adjoint_times(source: ColumnBlocks, Y: Array, mean: Array | None, fill: Arr
         if mean is not None:
             total[columns] -= np.outer(mean[columns], sums)
         if fill is not None and gaps is not None:
-            for rows, M in gaps:
-                total[columns] += fill[columns, None] * (M[columns] @ Y[rows])
+            total[columns] += fill[columns, None] * (gaps[columns] @ Y)
     return total
 
 

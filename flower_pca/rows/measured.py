@@ -242,7 +242,9 @@ class Measured:
         assert columns is not None
         gaps = None
         if 0 < self.missing <= _GAPS:
-            gaps = self.cached("gaps", lambda: by_columns.gap_matrices(columns))
+            counts = self.counts_or_none
+            assert counts is not None
+            gaps = self.cached("gaps", lambda: by_columns.gap_matrix(columns, self.n - counts))
         return by_columns.product_by_columns(columns, Z, frame, gaps)
 
     def largest_absolute(self) -> Array:

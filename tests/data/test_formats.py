@@ -14,7 +14,8 @@ from genotypes import populations, write_bed
 from flower_pca import PCAResult, cli, simulate
 from flower_pca.base.errors import ConfigError, DataError, FlowerPCAError
 from flower_pca.blocks import source
-from flower_pca.data import delimited, reading, sources
+from flower_pca.data import delimited, gaps, reading, sources
+from flower_pca.names.table import Table
 
 NAMES = ["age", "pulse", "bmi", "sodium"]
 N = 60
@@ -357,9 +358,22 @@ def test_whole_and_sparse_numbers_become_missing_too(tmp_path):
     np.save(tmp_path / "x.npy", np.array([[1, -9], [2, 3]], dtype=np.int16))
     assert is_read_as(sources.make(f"npy(path='{tmp_path}/x.npy', gaps=[-9])"), [[1, np.nan], [2, 3]])
     sp.save_npz(tmp_path / "s.npz", sp.csr_matrix([[1.0, -9.0], [0.0, 3.0]]))
-    for gaps in ([-9], {"1": [3, -9], "2": [-9]}):
-        found = sources.table(str(tmp_path / "s.npz"), gaps=gaps).rows
+    for codes in ([-9], {"1": [3, -9], "2": [-9]}):
+        found = sources.table(str(tmp_path / "s.npz"), gaps=codes).rows
         assert np.array_equal(found.toarray(), [[1, np.nan], [0, 3]], equal_nan=True)
+
+
+@pytest.mark.parametrize("store", [np.asarray, np.asfortranarray, sp.csr_array])
+def test_codes_of_each_column_are_looked_for_in_this_column_only(store, monkeypatch):
+    X = np.random.default_rng(0).integers(1, 9, (50, 7)).astype(float)
+    codes = {"a": [3.0], "b": [3.0], "c": [4.0, 5.0], "d": [6.0], "e": [7.0]}
+    expected, searched, search = X.copy(), [], np.isin
+    for j, some in enumerate(codes.values()):
+        expected[np.isin(X[:, j], some), j] = np.nan
+    monkeypatch.setattr(gaps.np, "isin", lambda entries, of: searched.append(entries.size) or search(entries, of))
+    found = gaps.with_gaps_as_nan(Table(store(X), tuple("abcdefg")), codes).rows
+    assert np.array_equal(found.toarray() if store is sp.csr_array else found, expected, equal_nan=True)
+    assert sum(searched) == 50 * len(codes)
 
 
 @pytest.mark.usefixtures("unillustrated")

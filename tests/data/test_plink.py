@@ -45,10 +45,12 @@ def assert_decoded(rows, expected):
         assert not entries[gone == 1].any()
         found[people_of, own] = np.where(gone == 1, np.nan, entries).T
     np.testing.assert_array_equal(found, expected)
-    missing = np.zeros(expected.shape[::-1])
-    for people_of, matrix in by_columns.gap_matrices(rows):
-        missing[:, people_of] += matrix.toarray()
-    np.testing.assert_array_equal(missing.T, np.isnan(expected))
+    gone = np.isnan(expected)
+    matrix = by_columns.gap_matrix(rows, gone.sum(axis=0))
+    np.testing.assert_array_equal(matrix.toarray().T, gone)
+    # However many blocks the people are in, each missing value takes five bytes, and each column four.
+    kept = sum(part.nbytes for part in (matrix.data, matrix.indices, matrix.indptr))
+    assert kept == 5 * gone.sum() + 4 * (expected.shape[1] + 1)
     seen, sums, squares = rows.tallies()
     np.testing.assert_array_equal(seen, (~np.isnan(expected)).sum(axis=0))
     np.testing.assert_array_equal(sums, np.nansum(expected, axis=0))

@@ -76,6 +76,26 @@ def test_clipping_alone_gives_the_components_of_clipped_rows():
     assert found.angle_to(truth) < 1e-3
 
 
+@every("method", METHODS)
+def test_bounds_of_shares_hold_unless_rows_are_shortened_and_this_is_said(method):
+    rng = np.random.default_rng(5)
+    rows = rng.standard_normal((2000, 6)) * [1.0, 1.0, 0.5, 0.5, 0.5, 0.5]
+    rows[::10, 0] *= 20.0
+    centered = rows - rows.mean(axis=0)
+    for clip, hold in ((60.0, True), (6.0, False)):
+        result = simulate(
+            method, np.array_split(rows, 4), n_components=2,
+            dp=weak(epsilon=3000.0, clip=clip, reach=60.0), center=True,
+        )  # fmt: skip
+        shares = np.sum((centered @ result.components_.T) ** 2, axis=0) / np.sum(centered**2)
+        low, high = result.certainty.shares.T
+        assert bool(((low <= shares) & (shares <= high)).all()) == hold
+        assert (low <= shares).all()
+        assert "They do not include what changes when long rows are shortened to clip or reach." in str(
+            result.certainty
+        )
+
+
 @pytest.mark.parametrize("mask", PLAIN_OR_MASKED)
 def test_noise_comes_again_with_its_seed_only(mask):
     one, again, free = (

@@ -6,6 +6,7 @@ import difflib
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -90,6 +91,21 @@ def proportion(what: str, value: object) -> None:
     """Raise ConfigError unless the value is above 0 and at most 1."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0.0 < value <= 1.0:
         raise invalid_setting(what, "above 0 and at most 1", shown(value))
+
+
+def use_python_numbers(settings: Any) -> None:
+    """Replace numpy numbers in the fields of a dataclass by Python numbers, also within tuples.
+
+    Files store the text of settings. The text of a numpy number is, for example, np.float64(0.1), which cannot be read.
+    """
+    for field in fields(settings):
+        given = getattr(settings, field.name)
+        plain = tuple(map(_python_number, given)) if type(given) is tuple else _python_number(given)
+        object.__setattr__(settings, field.name, plain)
+
+
+def _python_number(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def choices(settings: object, allowed: Mapping[str, tuple[Any, ...]]) -> None:

@@ -180,6 +180,7 @@ class PCAConfig:
     __repr__ = brief
 
     def __post_init__(self) -> None:
+        checks.use_python_numbers(self)
         for name, kind in _CLASSES.items():
             given = getattr(self, name)
             if not isinstance(given, kind) and (given is not None or name == "algorithm"):

@@ -10,6 +10,11 @@ wrong mean, the error of the mean becomes a common direction of all rows. The to
 from the moments in the answers to the first message, and contains the noise on these answers: see
 `stages.summed_opening`.
 
+The bounds do not include the effect of clipping. A component's variance is that of centered and scaled rows that were
+clipped to the norm `clip`, and the total variance that of raw rows clipped to `reach`. If rows are longer, a share of
+the variance of the rows themselves may be outside its bounds. If no raw row is longer than `reach`, it is not below
+them.
+
 Examples
 --------
 >>> import numpy as np
@@ -85,7 +90,10 @@ class Certainty:
             said.append(f"{_number_components(clear)} {verb} {times} times as much.")
         if rest:
             said.append(f"{_number_components(rest)} cannot be distinguished from noise.")
-        said.append("So shares of the variance are given as bounds. The number of rows is noisy, too.")
+        said.append(
+            "So shares of the variance are given as bounds. They do not include what changes when long rows are "
+            "shortened to clip or reach. The number of rows is noisy, too."
+        )
         return " ".join(said)
 
 

@@ -60,6 +60,7 @@ class AirChannel(Layer):
     gain_error: float = 0.0
 
     def __post_init__(self) -> None:
+        checks.use_python_numbers(self)
         checks.number(
             "noise_std of the channel", self.noise_std, least=0.0, remedy="Use 0 for a channel without noise."
         )

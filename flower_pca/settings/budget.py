@@ -80,6 +80,7 @@ class DP:
     colluding: int = 0
 
     def __post_init__(self) -> None:
+        checks.use_python_numbers(self)
         if self.ranges is not None:
             object.__setattr__(self, "ranges", public.read_ranges(self.ranges))
             object.__setattr__(self, "clip", self.clip or usual_clip(len(self.public_ranges)))

@@ -35,6 +35,7 @@ class HighlyVariable:
     genes: int = 2000
 
     def __post_init__(self) -> None:
+        checks.use_python_numbers(self)
         checks.choice("The flavor of highly_variable", self.flavor, ("seurat", "cell_ranger"))
         checks.integer(
             "highly_variable (the number of genes)", self.genes, least=1, remedy='For example, "seurat(2000)".'

@@ -62,6 +62,7 @@ class MaskedSums:
     self_masks: bool = True
 
     def __post_init__(self) -> None:
+        checks.use_python_numbers(self)
         object.__setattr__(self, "threshold", checks.parse_share(self.threshold))
         checks.number("threshold of the masks", self.threshold, least=0.5, most=0.99, remedy="Use 0.5.")
         if self.bound is not None:

@@ -41,6 +41,7 @@ class Variants:
     hwe: float | None = None
 
     def __post_init__(self) -> None:
+        checks.use_python_numbers(self)
         if self.hwe is not None:
             checks.number("hwe of variants", self.hwe, least=1e-300, most=1.0, remedy="Use 1e-6.")
         for name, most in (("maf", 0.5), ("call", 1.0)):

@@ -91,11 +91,11 @@ def require_variance(squares: Array, mean: Array, n: int, eps: float) -> None:
     """
     what, least = "The rows of all clients together", _LEAST if eps < _SINGLE else _LEAST_SINGLE
     if (np.sqrt(squares / n) <= _ALL_CONSTANT * np.finfo(np.float64).eps * mean).all():
-        if (mean**2 >= _LEAST).any():
-            got = "are all the same"
-        else:
-            got = "contain only zeros, or numbers whose squares are 0"
-        raise DataError(f"{what} {got}, so there are no components. Check the columns of the data.")
+        got, scale = "are all the same", ""
+        if not (mean**2 >= _LEAST).any():
+            got = "contain only zeros, or numbers whose squares are 0 in a float or a masked sum"
+            scale = ", or scale them, for example so that most numbers are between 0.001 and 1,000"
+        raise DataError(f"{what} {got}, so there are no components. Check the columns of the data{scale}.")
     if squares.sum() < least:
         got = f"their squares add up to only {squares.sum():.1e}"
         raise DataError(

@@ -13,6 +13,7 @@ from flower_pca import DP, AirChannel, Krylov, MaskedSums, PCAConfig, PCAResult,
 from flower_pca.assembly import ScalingOptions, TrackingOptions
 from flower_pca.base.settings import SETTINGS
 from flower_pca.core.config import SimulationOptions
+from flower_pca.settings.variants import Variants
 from flower_pca.strategies import PCAStrategy
 
 SHARDS = three_clients(0).shards
@@ -84,3 +85,36 @@ def test_a_setting_is_a_keyword_of_the_short_form_by_the_same_name():
     for asked, function in ((TrackingOptions, assembly.tracking), (ScalingOptions, assembly.standardizing)):
         keywords = {p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY}
         assert set(asked.__annotations__) == keywords - {"min_nodes"}
+
+
+NUMPY_NUMBERS = {
+    "dp": lambda kind: DP(epsilon=kind(50.0), delta=kind(0.0009765625), clip=kind(9.0)),
+    "mask": lambda kind: MaskedSums(bound=kind(1e6), threshold=kind(0.75)),
+    "channel": lambda kind: AirChannel(noise_std=kind(0.5), gain=(kind(1.0), kind(2.0))),
+    "variants": lambda kind: Variants(maf=kind(0.0625)),
+    "center": lambda kind: True if kind is float else np.bool_(True),
+}
+
+
+@every("setting", NUMPY_NUMBERS)
+def test_numpy_numbers_are_stored_as_python_numbers(setting):
+    given = NUMPY_NUMBERS[setting]
+    plain = [
+        PCAConfig(algorithm=make("krylov"), n_components=2, **{setting: given(kind)}).plain_settings()
+        for kind in (float, np.float64, np.float32)
+    ]
+    assert json.dumps(plain[0]) == json.dumps(plain[1]) == json.dumps(plain[2])
+
+
+def test_the_bounds_of_a_private_run_follow_from_numpy_numbers_too():
+    X = np.random.default_rng(0).standard_normal((90, 5)) * [5.0, 4.0, 1.0, 1.0, 1.0]
+    plain, other = (
+        simulate(
+            "covariance",
+            np.array_split(X, 3),
+            n_components=2,
+            dp=DP(epsilon=50.0, delta=1e-6, clip=kind(9.0), noise_seed=1),
+        )
+        for kind in (float, np.float64)
+    )
+    assert str(plain.certainty) == str(other.certainty)

@@ -330,6 +330,12 @@ SIMULATE = [
     *[Refused(of_exponent(exponent, "krylov"), SMALL, DataError) for exponent in (-147, -152, -160, -170, -300)],
     *[Refused(of_exponent(-152, name), SMALL, DataError) for name in ("ssi", "faps", "local_power", "uda")],
     Refused(
+        {**of_exponent(-100, "krylov"), "mask": True},
+        "contain only zeros, or numbers whose squares are 0 in a float or a masked sum, so there are no components. "
+        "Check the columns of the data, or scale them, for example so that most numbers are between 0.001 and 1,000.",
+        DataError,
+    ),
+    Refused(
         {"data": [(GOOD * 1e18).astype(np.float32)]},
         "a number that is too large in column .* 1e+16 in single precision",
         DataError,

@@ -420,6 +420,7 @@ def tracking(
     checks.integer("min_nodes", min_nodes, least=1)
     if steps is not None:
         checks.integer("steps", steps, least=1)
+        steps = int(steps)
     masks, air = MaskedSums.of(mask), channel_of(channel)
     on = {name: given for name, given in (("mask", masks), ("channel", air)) if given is not None}
     compatible.check_combination(tracker, on, registry.TRACKERS)
@@ -428,7 +429,7 @@ def tracking(
     model = Model(
         n_components=r, center=False, scale=None, seed=int(seed), steps=steps, summed=masked, wanted=names, basis=basis
     )
-    plain: Mapping[str, Any] = {"n_components": r, "seed": int(seed), "steps": steps, "min_nodes": min_nodes}
+    plain: Mapping[str, Any] = {"n_components": r, "seed": int(seed), "steps": steps, "min_nodes": int(min_nodes)}
     plain = {**plain, "columns": None if names is None else list(names)}
     words = {"tracker": tracker.spec, "mask": masks and repr(masks), "channel": air and repr(air)}
     roll = Roll(opens=False, min_nodes=min_nodes, seed=int(seed), summed=masked)

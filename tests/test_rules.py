@@ -100,3 +100,8 @@ def test_the_rules_of_rows_that_cannot_be_loaded_still_keep_quiet():
         said = " ".join(words for r in result.history for words in r.failures.values())
         assert told or "its own log says why" in said
         assert ("30 missing values" in said) == told
+
+
+def test_a_node_answers_by_rules_of_numpy_numbers(tmp_path):
+    rules = {"max_columns": np.int64(500), "min_rows": np.int64(5), "memory_dir": tmp_path}
+    assert is_pca_of(strategies.Krylov(n_components=2).fit(grid_of(SHARDS, **rules)), SHARDS)

@@ -98,7 +98,7 @@ def use_python_numbers(settings: Any) -> None:
 
     Files store the text of settings. The text of a numpy number is, for example, np.float64(0.1), which cannot be read.
     """
-    for field in fields(settings):
+    for field in filter(lambda field: field.init, fields(settings)):
         given = getattr(settings, field.name)
         plain = tuple(map(_python_number, given)) if type(given) is tuple else _python_number(given)
         object.__setattr__(settings, field.name, plain)

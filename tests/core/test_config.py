@@ -9,7 +9,19 @@ import pytest
 from builders import three_clients
 from cases import every
 
-from flower_pca import DP, AirChannel, Krylov, MaskedSums, PCAConfig, PCAResult, assembly, make, simulate
+from flower_pca import (
+    DP,
+    AirChannel,
+    Krylov,
+    MaskedSums,
+    PCAConfig,
+    PCAResult,
+    TrackingResult,
+    assembly,
+    make,
+    simulate,
+    track,
+)
 from flower_pca.assembly import ScalingOptions, TrackingOptions
 from flower_pca.base.settings import SETTINGS
 from flower_pca.core.config import SimulationOptions
@@ -118,3 +130,8 @@ def test_the_bounds_of_a_private_run_follow_from_numpy_numbers_too():
         for kind in (float, np.float64)
     )
     assert str(plain.certainty) == str(other.certainty)
+
+
+def test_a_stream_of_a_numpy_number_of_steps_is_saved(tmp_path):
+    result = track("st_miss", [iter(SHARDS)], n_components=2, steps=np.int64(2))
+    assert json.dumps(TrackingResult.load(result.save(tmp_path / "r.npz")).config["steps"]) == "2"

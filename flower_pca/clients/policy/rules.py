@@ -313,6 +313,7 @@ class Rules:
     __repr__ = brief
 
     def __post_init__(self) -> None:
+        checks.use_python_numbers(self)
         listed = allowed_names()
         for name in [] if self.allow is None else sorted(self.served_algorithms):
             if name not in listed:

@@ -34,12 +34,13 @@ def doubles(data: AllSites) -> Iterator[str]:
             yield f"{other.who} holds the same rows as {one.who}. Leave one of them out."
         elif reliable[i] and reliable[j] and count >= least_repeated(min(map(len, (every[i], every[j])))):
             few = count == 1
-            what, remedy = f"{'is' if few else 'are'} also in {one.who}", " from one of the two"
-            row = int(np.flatnonzero(np.isin(other.row_hashes, one.row_hashes))[0])
             if i == j:
                 _, first = np.unique(one.row_hashes, return_index=True)
-                row = int(np.setdiff1d(np.arange(len(one.row_hashes)), first)[0])
+                row = int(np.setdiff1d(np.arange(len(one.row_hashes)), first, assume_unique=True)[0])
                 what, remedy = "repeats an earlier row" if few else "repeat earlier rows", ""
+            else:
+                row = int(np.flatnonzero(np.isin(other.row_hashes, one.row_hashes))[0])
+                what, remedy = f"{'is' if few else 'are'} also in {one.who}", " from one of the two"
             yield (
                 f"{labels.count(count, 'row')} of {other.who} {what}. The first is {other.place(row)}. Remove "
                 f"{'it' if few else 'them'}{remedy}."

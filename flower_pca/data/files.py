@@ -32,6 +32,8 @@ from flower_pca.names.columns import unusable_columns_error
 from flower_pca.names.table import Table
 
 _ENTRY: Final = 32  # bytes of memory for one entry of a sparse matrix while the matrix is read from text
+# The types of Arrow that hold text
+_TEXTS: Final = ("string", "large_string", "string_view")
 
 
 def npy(*, path: str, gaps: Any = None) -> Table:
@@ -248,7 +250,7 @@ def _table_of_groups(
     # Map each cleaned name to the name in the file.
     spelt = {name: schema.names[names.index(name)] for name in (*features, *apart) if name}
     kinds = {name: schema.field(spelt[name]).type for name in features}
-    bad = {name: f"{kind} in column {name}" for name, kind in kinds.items() if not is_number(kind)}
+    bad = {name: f"{_in_words(kind)} in column {name}" for name, kind in kinds.items() if not is_number(kind)}
     features = tuple(name for name in features if name not in bad)
     if bad and (columns is not None or not features):
         raise unusable_columns_error(file, bad)
@@ -264,6 +266,12 @@ def _table_of_groups(
     return with_gaps_as_nan(
         Table.of_file(file, in_memory_if_small(source), features, values, words | bad, ids=ids), gaps
     )
+
+
+def _in_words(kind: Any) -> str:
+    """Describe a type of Arrow that is no number."""
+    name = str(kind)
+    return "text" if name in _TEXTS or name.startswith("dictionary<values=string") else f"a value of the type {name}"
 
 
 def _index_of_pandas(schema: Any) -> set[str]:

@@ -845,6 +845,12 @@ def write_lists(path, _):
     pytest.importorskip("pyarrow.parquet").write_table(table, path)
 
 
+def write_wards(path, _):
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({name: [1.5, 2.5] for name in NAMES} | {"visits": ["surgery", "medicine"]})
+    pytest.importorskip("pyarrow.parquet").write_table(table, path)
+
+
 def write_two_groups(path, rows):
     h5py = pytest.importorskip("h5py")
     with h5py.File(path, "w") as file:
@@ -890,7 +896,12 @@ UNFIT_IN_A_FOLDER = {
     "old.feather": (
         lambda path, _: path.write_bytes(b"FEA1" + bytes(40)), r"old\.feather is a feather file of version 1\. Write it"
     ),
-    "lists.parquet": (write_lists, r"lists\.parquet must hold numbers, but there is list<.*> in column visits"),
+    "lists.parquet": (
+        write_lists, r"lists\.parquet must hold numbers, but there is a value of the type list<.*> in column visits"
+    ),
+    "wards.parquet": (
+        write_wards, r"wards\.parquet must .* there is text in column visits\. .* use --categorical visits"
+    ),
     "groups.h5": (write_two_groups, r"groups\.h5 has no array 'X'\. It has first, second\. Write key='first/X'\."),
     "cells.h5ad": (write_lacking_cells, r"cells\.h5ad has entries outside its 4 columns\. Write the file again\."),
     "empty.csv": (lambda path, _: path.write_text(""), r"empty\.csv has no rows\. Correct it, or remove it\."),

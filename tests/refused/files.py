@@ -242,7 +242,9 @@ BROKEN_FILE = [
 ]
 PARQUET_FILE = [
     Refused(
-        {"day": [datetime.date(2026, 1, 1)]}, "must hold numbers, but there is a value of the type date32[day] in column day.", DataError
+        {"day": [datetime.date(2026, 1, 1)]},
+        "must hold numbers, but there is a value of the type date32[day] in column day.",
+        DataError,
     )
 ]
 GAP_OF_FILE = [

@@ -12,6 +12,7 @@ import numpy as np
 
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.labels import clean_name
+from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 from flower_pca.blocks import adapters
 from flower_pca.blocks.source import Blocks, Stored, all_rows, is_sparse
@@ -119,24 +120,37 @@ class RowsWithGaps(Stored):
         self.shape, self.sparse = source.shape, is_sparse(source)
         # An integer type cannot hold NaN.
         self.dtype = source.dtype if source.dtype.kind == "f" else np.dtype(np.float64)
-        # Columns with the same codes are searched together.
-        self._columns_with = {
-            some: np.array([tuple(of_column) == some for of_column in codes]) for some in set(map(tuple, codes)) if some
-        }
+        # Columns with the same codes are searched together. These are their positions, for each list of codes.
+        self._columns_with: dict[tuple[float, ...], list[int]] = {}
+        for j, of_column in enumerate(codes):
+            if of_column:
+                self._columns_with.setdefault(tuple(of_column), []).append(j)
 
     def pieces(self) -> Iterator[Any]:
         """Yield the pieces of the source, with NaN for missing values."""
         for piece in self._source.pieces():
             rows = piece.astype(self.dtype)
-            for codes, columns in self._columns_with.items():
+            entries = self._stored_entries(rows) if self.sparse else None
+            for i, (codes, columns) in enumerate(self._columns_with.items()):
                 wanted = np.array(codes, dtype=self.dtype)
-                if self.sparse:
-                    stored = np.flatnonzero(columns[rows.indices])
-                    rows.data[stored[np.isin(rows.data[stored], wanted)]] = np.nan
-                elif columns.all():
+                if entries is not None:
+                    rows.data[entries[i][np.isin(rows.data[entries[i]], wanted)]] = np.nan
+                elif len(columns) == self.shape[1]:
                     rows[np.isin(rows, wanted)] = np.nan
                 else:  # Only these columns are searched, because each column may have codes of its own.
                     some = rows[:, columns]
                     some[np.isin(some, wanted)] = np.nan
                     rows[:, columns] = some
             yield rows
+
+    def _stored_entries(self, rows: Any) -> list[Array]:
+        """Return for each list of codes the positions of the stored entries in its columns."""
+        kinds = np.full(self.shape[1], -1)
+        for i, columns in enumerate(self._columns_with.values()):
+            kinds[columns] = i
+        of_entries = kinds[rows.indices]
+        stored = np.flatnonzero(of_entries >= 0)
+        if len(self._columns_with) == 1:
+            return [stored]
+        stored = stored[np.argsort(of_entries[stored], kind="stable")]
+        return np.split(stored, np.searchsorted(of_entries[stored], np.arange(1, len(self._columns_with))))

@@ -14,6 +14,7 @@ from genotypes import populations, write_bed
 from flower_pca import PCAResult, cli, simulate
 from flower_pca.base.errors import ConfigError, DataError, FlowerPCAError
 from flower_pca.blocks import source
+from flower_pca.blocks.adapters import as_blocks
 from flower_pca.data import delimited, gaps, reading, sources
 from flower_pca.names.table import Table
 
@@ -374,6 +375,26 @@ def test_codes_of_each_column_are_looked_for_in_this_column_only(store, monkeypa
     found = gaps.with_gaps_as_nan(Table(store(X), tuple("abcdefg")), codes).rows
     assert np.array_equal(found.toarray() if store is sp.csr_array else found, expected, equal_nan=True)
     assert sum(searched) == 50 * len(codes)
+
+
+@pytest.mark.parametrize("store", [np.asarray, sp.csr_array])
+def test_codes_of_many_columns_are_not_compared_with_each_other(store):
+    compared = []
+
+    class Code(float):
+        __hash__ = float.__hash__
+
+        def __eq__(self, other):
+            compared.append(other)
+            return float(self) == float(other)
+
+    d = 200
+    X = np.random.default_rng(0).integers(1, d, (20, d)).astype(float)
+    rows = gaps.RowsWithGaps(as_blocks(store(X)), [(Code(j + 1),) for j in range(d)])
+    (found,) = rows.pieces()
+    expected = np.where(np.arange(1, d + 1) == X, np.nan, X)
+    assert np.array_equal(found.toarray() if store is sp.csr_array else found, expected, equal_nan=True)
+    assert len(compared) <= d
 
 
 @pytest.mark.usefixtures("unillustrated")

@@ -7,7 +7,8 @@ Bytes, names and values from other machines cannot be trusted, so they are check
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -45,10 +46,8 @@ def read_arrays(record: ArrayRecord | None) -> list[Array]:
             "An answer has no record fitres.parameters, in which flower_pca puts its arrays. If the app has a fit "
             "method of its own, let it return the values from PCAClient.fit unchanged."
         )
-    try:
+    with _refusing_unreadable_arrays():
         return [_read_array(array) for name, array in record.items() if name != _EMPTY]
-    except Exception as error:  # For bytes from another machine, numpy may raise almost any error.
-        raise ProtocolError(f"An array in this message could not be read ({type(error).__name__}). {SENDER}") from error
 
 
 def read_arrays_in_pieces(content: Content, name: str, *, release: bool = False) -> list[Array]:
@@ -56,15 +55,20 @@ def read_arrays_in_pieces(content: Content, name: str, *, release: bool = False)
 
     With `release`, pieces are removed from the content as soon as they are copied.
     """
-    record = content.array_records[name]
-    try:
+    with _refusing_unreadable_arrays():
         return [
             pieces.join_pieces(content, name, key, array.data, release=release)
             if array.stype == pieces.HEADER_ONLY
             else _read_array(array)
-            for key, array in record.items()
+            for key, array in content.array_records[name].items()
             if key != _EMPTY
         ]
+
+
+@contextmanager
+def _refusing_unreadable_arrays() -> Iterator[None]:
+    try:
+        yield
     except Exception as error:  # For bytes from another machine, numpy may raise almost any error.
         raise ProtocolError(f"An array in this message could not be read ({type(error).__name__}). {SENDER}") from error
 

@@ -33,7 +33,7 @@ def release_memory() -> None:
         for name, setting in _SETTINGS.items():
             if name not in os.environ:
                 library.mallopt(setting, _RETURNED)
-        library.malloc_trim(0)
+    return_freed_blocks()
 
 
 def return_freed_blocks() -> None:

@@ -100,11 +100,12 @@ def use_python_numbers(settings: Any) -> None:
     """
     for field in filter(lambda field: field.init, fields(settings)):
         given = getattr(settings, field.name)
-        plain = tuple(map(_python_number, given)) if type(given) is tuple else _python_number(given)
+        plain = tuple(map(python_number, given)) if type(given) is tuple else python_number(given)
         object.__setattr__(settings, field.name, plain)
 
 
-def _python_number(value: Any) -> Any:
+def python_number(value: Any) -> Any:
+    """Return a numpy number as a Python number, and any other value unchanged."""
     return value.item() if isinstance(value, np.generic) else value
 
 

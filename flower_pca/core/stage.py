@@ -26,6 +26,7 @@ from typing import Any, ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar, 
 
 import numpy as np
 
+from flower_pca.base import checks
 from flower_pca.base.errors import ProtocolError, safe_for_log
 from flower_pca.base.history import ANSWERED, Status
 from flower_pca.base.linalg import Array
@@ -439,9 +440,8 @@ class Stage(ABC, Generic[S]):
         """
         changed = []
         for f in fields(self):
-            given = getattr(self, f.name)
             # The repr of a numpy number is, for example, np.float64(0.1), which `registry.make` cannot read.
-            value = given.item() if isinstance(given, np.generic) else given
+            value = checks.python_number(getattr(self, f.name))
             if f.repr and value != f.default:
                 changed.append(f"{f.name}={value!r}")
         if changed:

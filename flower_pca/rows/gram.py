@@ -86,7 +86,7 @@ def _mirror(G: Array) -> None:
 def has_few_stored(pieces: Iterable[Any], n: int, d: int, dtype: np.dtype[Any]) -> bool:
     """Return whether sparse rows have so few stored entries that `sparse_gram` is faster than dense blocks."""
     # S'S is a sum of this many products of two entries of the same row.
-    products = sum(int(np.sum(np.diff(S.indptr).astype(np.int64) ** 2)) for S in pieces)
+    products = sum(int(_products_by_row(S).sum()) for S in pieces)
     dense = n * d * d * (1.0 if dtype == np.float64 or d >= _LARGE_SINGLE else _SINGLE)
     return _PER_PRODUCT * products + _PER_ENTRY * min(products, d * d) <= dense
 
@@ -126,8 +126,13 @@ def sum_of_sparse_products(rows: Iterable[Any], d: int) -> Array:
 
 def _stripes(S: Any) -> int:
     """Return in how many stripes S'S is formed in the least time."""
-    products = int(np.sum(np.diff(S.indptr).astype(np.int64) ** 2))
-    return products // (_PER_STRIPE * S.nnz) if products >= S.shape[1] ** 2 else 1
+    products = int(_products_by_row(S).sum())
+    return products // (_PER_STRIPE * S.nnz) if S.nnz and products >= S.shape[1] ** 2 else 1
+
+
+def _products_by_row(S: Any) -> Array:
+    """Return the number of products of two stored entries of each row."""
+    return np.asarray(np.diff(S.indptr).astype(np.int64) ** 2)
 
 
 def _add_upper_triangle(total: Array, S: Any, stripes: int) -> None:
@@ -141,7 +146,7 @@ def _add_upper_triangle(total: Array, S: Any, stripes: int) -> None:
 
 def _double_pieces(S: Any) -> Iterator[Any]:
     """Yield pieces of sparse rows in double precision, with a limited number of products of two entries each."""
-    products = np.cumsum(np.diff(S.indptr).astype(np.int64) ** 2)
+    products = np.cumsum(_products_by_row(S))
     most = max(_PRODUCTS, min(_PER_PIECE * S.shape[1] ** 2, _MOST_PRODUCTS))
     start = 0
     while start < S.shape[0]:

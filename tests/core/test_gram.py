@@ -82,6 +82,10 @@ def test_a_product_without_zeros_is_formed_in_stripes_with_the_bits_of_the_whole
     assert np.array_equal(found, gram.sum_of_sparse_products(pieces, 67))
 
 
+def test_sparse_rows_without_columns_have_an_empty_gram_matrix() -> None:
+    assert gram.sum_of_sparse_products([sp.csr_array((3, 0))], 0).shape == (0, 0)
+
+
 @pytest.mark.parametrize("share", [0.01, 0.3])
 def test_missing_values_of_sparse_rows_are_filled_before_they_are_multiplied(share: float) -> None:
     S = sparse_rows(400, 60, share)

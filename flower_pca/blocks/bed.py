@@ -28,9 +28,11 @@ _GONE: Final = np.uint8(0b01010101)  # the byte of four missing values
 _CODE: Final = np.uint8(0b11)  # a mask of the bits of one person
 _ALL: Final = np.uint8(255)  # a mask of the bits of all four people in a byte
 _PLACES: Final = np.array([0, 2, 4, 6], dtype=np.uint8)  # the first bit of each of the four people in a byte
-# For each byte of `_positions_of_gaps`, these are the number of missing values and their places among the four people.
-_GAPS_OF_BYTE: Final = ((np.arange(256)[:, None] >> _PLACES) & 1).sum(axis=1)
-_PLACES_OF_GAPS: Final = np.argsort(1 - ((np.arange(256)[:, None] >> _PLACES) & 1), axis=1, kind="stable")
+# For each byte of `_positions_of_gaps`, these say which of the four people have a missing value, how many have one, and
+# the places of these people.
+_IS_GAP: Final = (np.arange(256)[:, None] >> _PLACES) & 1
+_GAPS_OF_BYTE: Final = _IS_GAP.sum(axis=1)
+_PLACES_OF_GAPS: Final = np.argsort(1 - _IS_GAP, axis=1, kind="stable")
 _BITS: Final = 20  # number of bits for each of three tallies that share one integer
 # These are the numbers of copies of the first allele for the four codes. The second code is a missing value.
 _COPIES: Final = np.array([2.0, np.nan, 1.0, 0.0])
@@ -200,8 +202,8 @@ class Bed(Stored):
         The positions are sorted by column.
         """
         for columns, first, last, packed in self._packed_blocks():
-            rows, _ = self._slice_and_positions(first, last)
-            yield columns, rows, self._positions_of_gaps(packed, first, last)
+            rows, places = self._slice_and_positions(first, last)
+            yield columns, rows, self._positions_of_gaps(packed, first, places)
 
     def count_blocks(self) -> Iterator[tuple[slice, slice, Array, tuple[Array, Array]]]:
         """Yield the blocks of `column_blocks` in double precision, and the positions of the missing values.
@@ -210,15 +212,18 @@ class Bed(Stored):
         """
         for columns, first, last, entries, packed in self._decoded_blocks(np.nan_to_num(_lookup_table())):
             rows, places = self._slice_and_positions(first, last)
-            yield columns, rows, entries[:, places], self._positions_of_gaps(packed, first, last)
+            yield columns, rows, entries[:, places], self._positions_of_gaps(packed, first, places)
 
-    def _positions_of_gaps(self, packed: Array, first: int, last: int) -> tuple[Array, Array]:
-        """Return the lines and the rows of the missing values in a block of `_packed_blocks`, relative to the block."""
+    def _positions_of_gaps(self, packed: Array, first: int, places: Any) -> tuple[Array, Array]:
+        """Return the lines and the rows of the missing values in a block of `_packed_blocks`, relative to the block.
+
+        `places` are the positions of the block's rows among its people.
+        """
         # A missing value has only the lower of its two bits set. Most bytes hold no missing value.
         gone = np.right_shift(packed, 1)
         np.invert(gone, out=gone)
         gone &= packed
-        gone &= self._kept[first // EACH : bytes_of_a_variant(last)] & _GONE
+        gone &= self._kept[first // EACH :][: packed.shape[1]] & _GONE
         where = np.flatnonzero(gone != 0)
         found = gone.reshape(-1)[where]
         number = _GAPS_OF_BYTE[found]
@@ -228,7 +233,6 @@ class Bed(Stored):
         which = np.arange(len(of_byte)) - (ends - number)[of_byte]
         lines = where // gone.shape[1]
         people = EACH * (where - lines * gone.shape[1])[of_byte] + _PLACES_OF_GAPS[found[of_byte], which]
-        _, places = self._slice_and_positions(first, last)
         if isinstance(places, slice):
             return lines[of_byte], people - places.start
         return lines[of_byte], np.searchsorted(places, people)

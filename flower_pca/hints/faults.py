@@ -147,9 +147,9 @@ def _may_be_sampled(sizes: Sequence[int], d: int, most: int) -> bool:
 
 def _preview_of(tables: Sequence[Table | LocalData], names: Sequence[str] | None, most: int) -> Preview:
     """Return a preview of large tables from a sample of their rows."""
-    shapes = [_shape_of(table) for table in tables]
-    share = min(max(most // _SAMPLED, BARE // 8) / sum(n * d for n, d, _ in shapes), 1.0)
-    sites = [Site.sampled(table, f"client {i}", int(shapes[i][0] * share)) for i, table in enumerate(tables)]
+    sizes = [_shape_of(table) for table in tables]
+    share = min(max(most // _SAMPLED, BARE // 8) / sum(n * d for n, d, _ in sizes), 1.0)
+    sites = [Site.sampled(table, f"client {i}", int(sizes[i][0] * share)) for i, table in enumerate(tables)]
     return Preview(AllSites.of_sites(sites, names, sampled=True), most)
 
 

@@ -93,7 +93,7 @@ def require_variance(squares: Array, mean: Array, n: int, eps: float) -> None:
     if (np.sqrt(squares / n) <= _ALL_CONSTANT * np.finfo(np.float64).eps * mean).all():
         got, scale = "are all the same", ""
         if not (mean**2 >= _LEAST).any():
-            got = "contain only zeros, or numbers whose squares are 0 in a float or a masked sum"
+            got = "contain only zeros, or numbers so small that their squares become 0"
             scale = ", or scale them, for example so that most numbers are between 0.001 and 1,000"
         raise DataError(f"{what} {got}, so there are no components. Check the columns of the data{scale}.")
     if squares.sum() < least:

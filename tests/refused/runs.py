@@ -42,7 +42,7 @@ HARDLY = DP(epsilon=1e6, delta=1e-6, clip=6.0, noise_seed=3)
 COLLUDING = DP(epsilon=2.0, delta=1e-6, clip=3.0, colluding=3)
 SEEDED = DP(epsilon=2.0, delta=1e-6, clip=3.0, noise_seed=3)
 ALIKE = r"The rows of all clients together are all the same, so there are no components. Check the columns"
-SMALL = "too small: their squares add up to only .* at least 1e-145|numbers whose squares are 0"
+SMALL = "too small: their squares add up to only .* at least 1e-145|numbers so small that their squares become 0"
 MASKED = "does not support mask, because its answers cannot be summed. "
 SHARE = "^max_share must be "
 PRODUCTS = "does not support max_share, because its answers are not sums of products. Use krylov, ssi"
@@ -331,7 +331,7 @@ SIMULATE = [
     *[Refused(of_exponent(-152, name), SMALL, DataError) for name in ("ssi", "faps", "local_power", "uda")],
     Refused(
         {**of_exponent(-100, "krylov"), "mask": True},
-        "contain only zeros, or numbers whose squares are 0 in a float or a masked sum, so there are no components. "
+        "contain only zeros, or numbers so small that their squares become 0, so there are no components. "
         "Check the columns of the data, or scale them, for example so that most numbers are between 0.001 and 1,000.",
         DataError,
     ),
@@ -383,7 +383,7 @@ SIMULATE = [
     *[
         Refused(
             {"data": [np.zeros((9, 3))], "n_components": 1, "center": center},
-            "contain only zeros, or numbers whose squares",
+            "contain only zeros, or numbers so small that their squares",
             DataError,
         )
         for center in (True, False)

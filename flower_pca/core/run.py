@@ -126,6 +126,8 @@ class Run:
         """
         if self.position.is_finished:
             return None
+        # If a stage could not be started in an earlier call, this raises the same error again.
+        self.position = self.position.started()
         here, fraction = self.roll.present_clients(present), self.roll.fraction
         while not (now := self.position).is_finished:
             if (

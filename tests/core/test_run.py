@@ -208,3 +208,19 @@ def test_most_clients_decide_how_many_columns_there_are(odd):
         "same columns."
     }
     assert_pca_of(drive(run, nodes), rows_without(odd))
+
+
+def test_a_stage_that_cannot_start_raises_the_same_error_at_every_call(monkeypatch):
+    run, nodes = session(EXACT), local_clients(SHARDS)
+    step(run, nodes)
+    full = MemoryError("no memory for the block")
+
+    def start(stage, model):
+        raise full
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(run.algorithm), "start", start)
+        for _ in range(2):
+            with pytest.raises(MemoryError, match="no memory for the block"):
+                run.pending(range(len(nodes)))
+    assert_pca_of(drive(run, nodes), X)

@@ -20,7 +20,7 @@ from flower_pca.base.options import (
     option,
     with_advice_written,
 )
-from flower_pca.commands import common
+from flower_pca.commands import check, common
 from flower_pca.names.columns import unusable_columns_error
 from flower_pca.simulation import from_frame
 
@@ -136,6 +136,22 @@ def test_a_command_that_lacks_an_option_names_the_command_that_has_it(command, t
     has_option = command in ("run", "check")
     assert ("use --categorical sex." in printed) == has_option
     assert ("use --categorical sex of flower-pca run." in printed) != has_option
+
+
+def test_advice_of_check_names_the_other_command_for_exactly_the_options_that_check_lacks(
+    tmp_path, monkeypatch, capsys
+):
+    with pytest.raises(SystemExit):
+        cli.main(["check", "--help"])
+    own = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
+    path = tmp_path / "people.csv"
+    path.write_text("age\n30\n41\n52\n")
+    wordings = []
+    monkeypatch.setattr(check, "run_check", lambda args: wordings.append(common.OptionWording.of_command(args)) or 0)
+    assert cli.main(["check", str(path)]) == 0
+    for name, written in OPTIONS.items():
+        words = wordings[0].in_options(f"Use {option(name, 1)}.")
+        assert words.endswith(" of flower-pca run.") == (written not in own), name
 
 
 @every(("name", "spec"), [("variants", "variants(maf=0.01)"), ("highly_variable", "seurat(20)")])

@@ -50,7 +50,7 @@ def add_check(commands: Any) -> None:
     parser = common.add_command(commands, "check", words, run_check)
     parser.epilog, parser.formatter_class = _EPILOG, argparse.RawDescriptionHelpFormatter
     runs.add_config_options(parser)
-    parser.set_defaults(components=None, missing=None, wire="float64")
+    parser.set_defaults(components=None, missing=None)
 
 
 def run_check(args: argparse.Namespace) -> int:

@@ -33,13 +33,6 @@ class Judgement:
         Could more of the paper's data be had?
     """
 
-    "How the figures compare with the paper's.\n    why : str\n        What differs, and why.\n    cause : str\n     "
-    "   Of what is not the same, one of CAUSES.\n    data : str\n        What other data were taken than the "
-    "paper's; \"\" for the paper's own.\n    size : str\n        What other size than the paper's, at the size that "
-    "a record calls the paper's; \"\" for the paper's own.\n    algorithm : str\n        What other algorithm or "
-    "setting than the paper's; \"\" for the paper's own.\n    more : bool\n        Could more of the paper's data be "
-    "had?\n    "
-
     agreement: str
     why: str = ""
     cause: str = ""

@@ -88,7 +88,7 @@ def test_parties_with_different_variants_of_the_same_people_scale_their_own():
     values = np.linalg.eigvalsh(rows @ rows.T)[::-1][:2] / (len(rows) - 1)
     np.testing.assert_allclose(result.explained_variance_, values, rtol=1e-8)
     with pytest.raises(
-        DataError, match=r"There are values outside 0 to 2 in column 0, .* of client 1, but scale=\"genotype\" needs"
+        DataError, match=r"scale=\"genotype\" counts .* columns 0, .* of client 1 is not between 0 and 2. Drop them"
     ):
         simulate("krylov", [counts[:, :25], counts[:, 25:] + 2.0], scale="genotype", **options)
 

@@ -44,7 +44,7 @@ class Frame:
         Whether the client's own column means replace missing values. Then `fill` is used in columns without values.
     names : tuple of str or None
         The columns in their order. If it is None, all columns are used, sorted by name if they have names.
-    split : Split or None
+    split : ColumnPreparation or None
         The preparation of the columns, if clients hold different columns of the same people.
     covariates : Covariates or None
         The columns that are not features. The part that they explain is subtracted before the mean: see

@@ -29,7 +29,7 @@ from flower_pca.core.stage import Arrays, Merge, Stage, status_when
 from flower_pca.rows.covariates import ADJUSTED, INVERSE, count_independent, pseudo_inverse
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
-from flower_pca.stages.opening import SITE_ROWS, SITE_SUMS, Opening, OpeningState, block_or_drawn
+from flower_pca.stages.opening import SITE_ROWS, SITE_SUMS, Opening, OpeningState
 from flower_pca.stages.summed_opening import SummedOpening, SummedState, as_opening_state
 
 COVARIATES: Final = Kind(
@@ -248,7 +248,7 @@ def adjusted_model(state: AdjustedState, features: Opening, model: Model) -> Mod
     q = state.covariates
     means, cross, squares = (state.total.get(name, np.zeros(shape)) for name, shape in _shapes_of_sums(d, q).items())
     slopes = pseudo_inverse(squares) @ cross.T
-    block = block_or_drawn(state.features.block, d, state.features.width, state.features.seed)
+    block = state.features.block_for(d)
     left = total["m2"] - np.einsum("dq,qd->d", cross, slopes)
     # If covariates explain all of a column, only rounding errors are left, which must not be scaled up.
     total["m2"] = np.where(left > _EXPLAINED * total["m2"], left, 0.0)

@@ -31,6 +31,7 @@ from flower_pca.core.claims import check_opening, claim_of_answer
 from flower_pca.core.kinds import BLOCK, COUNT, FLAG, NUMBER, ROWS, SEED, WIDTH, ArrayRule, Kind, Part, Shape
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Merge, Stage, status_when
+from flower_pca.names.columns import enumeration
 from flower_pca.rows.frame import Frame, Moments, genotype_scale, merge_moments
 from flower_pca.rows.local import LocalData
 from flower_pca.stages import outlying_sites
@@ -43,7 +44,6 @@ _SINGLE: Final = 1e-10  # a relative precision between single and double precisi
 _LARGEST: Final = 1e139  # the largest sum of squares that is accepted in double precision
 _LARGEST_SINGLE: Final = 1e37  # the largest sum of squares that is accepted in single precision
 _TOO_SMALL: Final = "below 1e-145, which is too small for"
-_MOST_NAMED: Final = 10  # the maximum number of columns that an error names
 
 
 def require_size(data: Any, moments: Moments) -> None:
@@ -78,7 +78,7 @@ def frame_of(total: Arrays, model: Model) -> Frame:
     fill = None
     if "count" in total:
         fill, bad = mean, total["count"] == 0
-        _refuse_columns(f"No client has a value in {_COLUMNS}", bad, "Drop ", ".", names)
+        refuse_columns(f"No client has a value in {COLUMNS}", bad, "Drop ", ".", names)
     checks.components_available(model.n_components, int(total["n"]), len(mean))
     scale = column_divisors(model.scale, total, names, model.shared)
     return Frame(mean if model.center else None, scale, fill, own=model.missing == "local_mean")
@@ -106,18 +106,18 @@ def require_variance(squares: Array, mean: Array, n: int, eps: float) -> None:
 _STD: Final = option("scale", "std")
 _OR_STD: Final = f", or use {_STD}."
 _MEAN_ERROR: Final = 1e-6  # the largest rounding error of a mean under masks
-_COLUMNS: Final = "<columns>"  # a placeholder for the names of columns in an error message
+COLUMNS: Final = "<columns>"  # a placeholder for the names of columns in an error message
 
 
 def column_divisors(
-    kind: str | None, total: Arrays, names: Sequence[str] | None, shared: Collection[str] = ()
+    kind: str | None, total: Arrays, names: Sequence[str] | None, shared: Collection[str] = (), who: str = ""
 ) -> Array | None:
     """Return the divisor of each column, or None if columns are not scaled.
 
     The divisor is the column's deviation, its largest absolute value, or the deviation that the frequency
     of an allele implies. With "deviation", which computes deviations only, a constant column has the divisor
     1. Columns in `shared` are divided by the root of their mean, which is the share of rows with a 1. Raise
-    DataError if a column cannot be scaled.
+    DataError if a column cannot be scaled. It names the owner `who` of the columns, if only one client has them.
     """
     if shared:
         return _divisors_of_shared(kind, total, list(names or ()), shared)
@@ -126,14 +126,14 @@ def column_divisors(
             return None
         case "max_abs":
             small = (total["peak"] > 0.0) & (total["peak"] ** 2 < _LEAST)
-            what = f"All values of {_COLUMNS} are {_TOO_SMALL} {option('scale', 'max_abs')}"
-            _refuse_columns(what, small, "Scale ", " first.", names)
+            what = f"All values of {COLUMNS} are {_TOO_SMALL} {option('scale', 'max_abs')}"
+            refuse_columns(what, small, "Scale ", " first.", names, who)
             return np.where(total["peak"] > 0.0, total["peak"], 1.0)
         case "genotype":
             mean = total["mean"]
             outside = (mean < -_MEAN_ERROR) | (mean > 2.0 + _MEAN_ERROR)
-            what = f"{option('scale', 'genotype')} counts an allele, and the mean of {_COLUMNS} is not between 0 and 2"
-            _refuse_columns(what, outside, "Drop ", _OR_STD, names)
+            what = f"{option('scale', 'genotype')} counts an allele, and the mean of {COLUMNS} is not between 0 and 2"
+            refuse_columns(what, outside, "Drop ", _OR_STD, names, who)
             return genotype_scale(mean, int(total["n"]))
     deviation = np.sqrt(total["m2"] / total.get("count", total["n"]))
     rounding = _CONSTANT * np.finfo(np.float64).eps
@@ -141,11 +141,11 @@ def column_divisors(
     small = (deviation > 0.0) & (deviation**2 < _LEAST)
     if kind == "deviation":
         return np.where(constant | small, 1.0, deviation)
-    what = f"The deviation of {_COLUMNS} is {_TOO_SMALL} {_STD}"
-    _refuse_columns(what, small, "Scale ", " first.", names)
+    what = f"The deviation of {COLUMNS} is {_TOO_SMALL} {_STD}"
+    refuse_columns(what, small, "Scale ", " first.", names, who)
     unscaled = f", or use {option('scale', None)}."
-    what = f"All rows have the same value in {_COLUMNS}, so {_STD} cannot divide by the deviation"
-    _refuse_columns(what, constant, "Drop ", unscaled, names)
+    what = f"All rows have the same value in {COLUMNS}, so {_STD} cannot divide by the deviation"
+    refuse_columns(what, constant, "Drop ", unscaled, names, who)
     return np.asarray(deviation)
 
 
@@ -166,28 +166,20 @@ def _divisors_of_shared(kind: str | None, total: Arrays, names: list[str], share
     return divisor
 
 
-def _refuse_columns(what: str, bad: Array, advice: str, end: str, names: Sequence[str] | None) -> None:
+def refuse_columns(what: str, bad: Array, advice: str, end: str, names: Sequence[str] | None, who: str = "") -> None:
     """Raise DataError if any column is bad.
 
-    The message is `what`, in which the names or numbers of the bad columns replace `_COLUMNS`, and then a remedy:
-    `advice`, the word "it" or "them", and `end`.
+    The message is `what`, in which the names or numbers of the bad columns replace `COLUMNS`, and then a remedy:
+    `advice`, the word "it" or "them", and `end`. `who` is the owner of the columns, if only one client has them.
     """
     columns = np.flatnonzero(bad).tolist()
     if not columns:
         return
     which = "it" if len(columns) == 1 else "them"
-    named = names_in_brief([str(j) if names is None else names[j] for j in columns])
+    named = enumeration(str(j) if names is None else names[j] for j in columns)
     noun = labels.pluralize(len(columns), "column")
-    remedy = f"{advice}{which}{end}"
-    raise DataError(f"{what.replace(_COLUMNS, f'{noun} {named}')}. {remedy}")
-
-
-def names_in_brief(names: Sequence[str]) -> str:
-    """Return the first names and, if there are more, the number of the remaining names."""
-    first = ", ".join(names[:_MOST_NAMED])
-    if len(names) > _MOST_NAMED:
-        return f"{first} and {len(names) - _MOST_NAMED} more"
-    return first
+    where = f"{noun} {named} of {who}" if who else f"{noun} {named}"
+    raise DataError(f"{what.replace(COLUMNS, where)}. {advice}{which}{end}")
 
 
 # The first product is kept if the condition number of the scaled block is at most this number.
@@ -228,6 +220,10 @@ class OpeningState:
     block: Array | None = None
     total: dict[str, Array] | None = None
     said: dict[int, dict[str, Array]] = field(default_factory=dict)
+
+    def block_for(self, d: int) -> Array:
+        """Return the block to multiply rows with d columns by."""
+        return block_or_drawn(self.block, d, self.width, self.seed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -322,7 +318,7 @@ class Opening(Stage[OpeningState]):
                 f"possible. {OTHER_CLIENT}"
             )
         if self.judged:
-            check_opening(reply, _block_to_multiply(state, len(reply["mean"])), bits=self.bits)
+            check_opening(reply, state.block_for(len(reply["mean"])), bits=self.bits)
 
     def merging(self, state: OpeningState) -> Merge:
         def merge(total: dict[str, Any] | None, client: int, reply: Arrays) -> dict[str, Any]:
@@ -348,7 +344,7 @@ class Opening(Stage[OpeningState]):
         off = total["mean"] - frame.column_centers  # the mean of the centered rows
         squares = total["m2"] + n * off**2
         require_variance(squares, np.abs(frame.column_centers), n, float(total["eps"]))
-        block = _block_to_multiply(state, d)
+        block = state.block_for(d)
         product = total["product"].astype(np.float64)
         if off.any():
             product = product + n * np.outer(off, off @ block)
@@ -464,7 +460,7 @@ def _outlying_as_array(state: OpeningState, sites: Sequence[Arrays], outlying: A
     gaps = "count" in sites[0]
     if not gaps and "product" in sites[0] and sites[0]["product"].size:
         # If values were missing, products could not be compared.
-        block = _block_to_multiply(state, outlying[SITE_MEANS].shape[1])
+        block = state.block_for(outlying[SITE_MEANS].shape[1])
         products = np.array([site["product"] for site in sites], dtype=np.float64)
     means, deviations = outlying[SITE_MEANS], outlying[SITE_DEVIATIONS]
     if gaps:
@@ -534,10 +530,6 @@ def shapes_of_block(arrays: Arrays, d: int | None) -> Shape:
     return d, None if d is None else min(int(arrays["width"]), d)
 
 
-def _block_to_multiply(state: OpeningState, d: int) -> Array:
-    return block_or_drawn(state.block, d, state.width, state.seed)
-
-
 def _merge_answers(state: OpeningState, merged: Arrays | None, answer: Arrays) -> Arrays:
     """Return the answers so far, `merged`, merged with one more answer `answer`, and centered at their common mean.
 
@@ -560,7 +552,7 @@ def _merge_answers(state: OpeningState, merged: Arrays | None, answer: Arrays) -
         e = np.where(seen, e, 0.0)
     # The row counts are converted to floats, because the product of two row counts may exceed 64 bits.
     weighted = float(merged["n"]) * float(answer["n"]) / both.n * e
-    along = e @ _block_to_multiply(state, len(e))
+    along = e @ state.block_for(len(e))
     between = np.dot(weighted[:, None], along[None])
     product = merged["product"].astype(np.float64)
     product += answer["product"]

@@ -20,7 +20,7 @@ from flower_pca.base.options import option
 from flower_pca.core.model import Model, Weights
 from flower_pca.core.stage import Arrays, Merge
 from flower_pca.rows.frame import Frame, Moments
-from flower_pca.stages.opening import COMPARED, Opening, OpeningState, block_of_message, frame_of
+from flower_pca.stages.opening import COMPARED, Opening, OpeningState, frame_of
 
 # The key of all answers. The first answer's means are stored separately, because they show the number of columns.
 _ANSWERS: Final = "answers"
@@ -71,9 +71,6 @@ class WeightedOpening(Opening):
         found = super().finish(replace(state, total=total), model)
         # `said` holds all answers, because weights need them. Without `judged`, the claims made from them are dropped.
         return replace(found, counted=counted, claims=found.claims if self.judged else {})
-
-    def _block_to_multiply(self, state: OpeningState, total: Arrays) -> Array:
-        return block_of_message(self.broadcast(state), len(total["mean"]))
 
     @abstractmethod
     def _merge_answers(self, state: OpeningState, model: Model) -> tuple[Arrays, Weights]:
@@ -149,7 +146,7 @@ class CappedOpening(WeightedOpening):
                 break
         weights = weights * (answers.n.sum() / float(weights @ answers.n))
         total = answers.weighted_moments(weights)
-        total["product"] = answers.weighted_product(self._block_to_multiply(state, total), total["mean"], weights)
+        total["product"] = answers.weighted_product(state.block_for(len(total["mean"])), total["mean"], weights)
         squares = weights * answers.squares_by_client(frame_of(total, model))
         rows = weights * answers.n / answers.n.sum()
         # If a client is left out, the mean of the other clients changes, too. This increases the client's share of
@@ -189,7 +186,7 @@ class MedianOpening(WeightedOpening):
         if state.peaks:
             total["peak"] = _medians(replies, weights, lambda columns, seen: _lines(replies, "peak", columns))
         # The product would be a sum over clients and not a median, so it is not used.
-        total["product"] = np.zeros(self._block_to_multiply(state, total).shape)
+        total["product"] = np.zeros(state.block_for(len(total["mean"])).shape)
         by_client = dict(zip(state.said, weights.tolist(), strict=True))
         return total, Weights({} if self.share is None else by_client)
 

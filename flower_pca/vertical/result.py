@@ -219,7 +219,7 @@ class ColumnsResult(PCAResult):
             raise ConfigError(
                 f"The loadings of party {shown(party)} are not available "
                 f"({f'only {known} shared loadings' if known else 'no party shared its loadings'}). Read the file "
-                "that the party's node has written, with ColumnsResult.part(path)."
+                "that the party's node has written, with ColumnsResult.projection_of_party(path)."
             )
         columns = slice(*spans[int(number)])
         names = self.feature_names_in_

@@ -14,24 +14,20 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from flower_pca.base import checks, labels
+from flower_pca.base import checks
 from flower_pca.base.errors import OTHER_SERVER, DataError, marked_private
 from flower_pca.base.linalg import Array
-from flower_pca.base.options import option
 from flower_pca.core.layer import Layer, Work
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.layers import PARTIES
 from flower_pca.names import ids
 from flower_pca.names.columns import Heading
-from flower_pca.rows.frame import Frame, genotype_scale
+from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.split import ColumnPreparation
-from flower_pca.stages.opening import names_in_brief
+from flower_pca.stages.opening import COLUMNS, column_divisors, refuse_columns
 
-# A standard deviation of at most this multiple of the mean's rounding error counts as 0.
-_CONSTANT_ROUNDINGS: Final = 8.0
-_LEAST_VALUE: Final = 1e-145  # smallest value whose square does not lose precision by underflow
 # For each precision, this is the largest sum of squares that is accepted.
 _LARGEST_SQUARES: Final = {np.dtype(np.float64): 1e139, np.dtype(np.float32): 1e37}
 
@@ -45,7 +41,7 @@ class PartyColumns(LocalData):
     ----------
     data : LocalData
         The party's rows, n x d_p.
-    split : Split
+    split : ColumnPreparation
         The description of how the party centers, scales and fills its columns.
     """
 
@@ -166,60 +162,16 @@ def _column_frame(table: LocalData, split: ColumnPreparation) -> Frame:
     if table.missing and not split.gaps:
         raise checks.not_finite_error(table.who, table.missing)
     moments = table.observed_moments()
+    count = np.broadcast_to(np.asarray(moments.value_counts), table.d)
+    total = {"n": np.array(table.n), "mean": moments.mean, "m2": moments.m2, "count": count}
+    if split.scale == "max_abs":
+        total["peak"] = table.largest_absolute()
     with marked_private():
-        _refuse_columns(table, np.asarray(moments.value_counts) == 0, "are no values", remedy="Leave out such columns.")
-        scale = _scale_of_columns(table, split)
+        refuse_columns(f"There is no value in {COLUMNS}", count == 0, "Drop ", ".", table.names, table.who)
+        scale = column_divisors(split.scale, total, table.names, who=table.who)
     frame = Frame(scale=scale, names=table.names)
     if split.center:
         frame = replace(frame, mean=moments.mean)
     if split.gaps:
         frame = replace(frame, fill=moments.mean)
     return frame
-
-
-def _scale_of_columns(table: LocalData, split: ColumnPreparation) -> Array | None:
-    moments = table.observed_moments()
-    if split.scale is None:
-        return None
-    if split.scale == "max_abs":
-        peak = table.largest_absolute()
-        small = (peak > 0.0) & (peak < _LEAST_VALUE)
-        why = f", which {option('scale', 'max_abs')} cannot scale"
-        _refuse_columns(
-            table, small, "are only values below 1e-145", why, remedy="Use a smaller unit for such columns."
-        )
-        return np.where(peak > 0.0, peak, 1.0)
-    if split.scale == "genotype":
-        outside = (moments.mean < 0.0) | (moments.mean > 2.0)
-        why = f", but {option('scale', 'genotype')} needs counts from 0 to 2"
-        _refuse_columns(
-            table,
-            outside,
-            "are values outside 0 to 2",
-            why,
-            remedy=f"Drop such columns, or use {option('scale', 'std')}.",
-        )
-        return genotype_scale(moments.mean, table.n)
-    deviation = np.sqrt(moments.m2 / moments.value_counts)
-    rounding = _CONSTANT_ROUNDINGS * np.finfo(np.float64).eps
-    # The mean of a constant column has a rounding error, so its deviation may be slightly above 0.
-    constant = deviation <= rounding * np.abs(moments.mean)
-    why = f", which {option('scale', 'std')} cannot scale"
-    _refuse_columns(
-        table,
-        constant | (deviation < _LEAST_VALUE),
-        "is only one distinct value",
-        why,
-        remedy=f"Drop such columns, or use {option('scale', None)}.",
-    )
-    return np.asarray(deviation)
-
-
-def _refuse_columns(table: LocalData, bad: Array, finding: str, why: str = "", *, remedy: str) -> None:
-    """Raise DataError if any column is bad. The message is "There `finding` in column ... `why`. `remedy`"."""
-    columns = np.flatnonzero(np.broadcast_to(bad, table.d))
-    if len(columns):
-        names = labels.column_names(table.names, table.d)
-        where = f"{names_in_brief([names[j] for j in columns])} of {table.who}"
-        noun = labels.pluralize(len(columns), "column")
-        raise DataError(f"There {finding} in {f'{noun} ' * bool(table.names)}{where}{why}. {remedy}")

@@ -217,7 +217,7 @@ OF_PARTIES = [
     Refused(
         {"act": "loadings", "given": (1,), "named": False, "hide_local": (1,)},
         "The loadings of party 1 are not available (only client 0, client 2 shared loadings). Read the file that the "
-        "party's node has written, with ColumnsResult.part(path).",
+        "party's node has written, with ColumnsResult.projection_of_party(path).",
     ),
     Refused(
         {"act": "plot", "given": ("loadings", "/none/such/l.svg"), "hide_local": (0, 1)},

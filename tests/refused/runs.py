@@ -594,13 +594,13 @@ BY_COLUMNS = [
     ),
     Refused(
         lab(lambda t: t.assign(gene0=1.0)),
-        'There is only one distinct value in column gene0 of client 1 (lab), which scale="std" cannot scale. Drop '
-        "such columns, or use scale=None.",
+        'All rows have the same value in column gene0 of client 1 (lab), so scale="std" cannot divide by the deviation. '
+        "Drop it, or use scale=None.",
         DataError,
     ),
     Refused(
         {"tables": [people.X, np.column_stack([people.X[:, 0], np.full(90, np.nan)])], "missing": "mean"},
-        "There are no values in column 1 of client 1. Leave out such columns.",
+        "There is no value in column 1 of client 1. Drop it.",
         DataError,
     ),
     Refused(

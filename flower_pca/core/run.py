@@ -47,7 +47,7 @@ from flower_pca.core.stage import Broadcast, Failure, NeedsColumnCount, Reply, S
 from flower_pca.core.tally import AnswerCollector
 from flower_pca.names.columns import Heading
 
-LAYOUT: Final = 21  # version of the layout of checkpoints, increased by every change of the layout
+LAYOUT: Final = 22  # version of the layout of checkpoints, increased by every change of the layout
 _IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed")
 
 

@@ -95,7 +95,13 @@ class HarmonizedSumsState:
 class _Harmonized(Stage[Any]):
     """The base class of both harmonized openings, which implements their first message."""
 
-    inner: Any  # the opening of the harmonized rows
+    Inner: ClassVar[type[Any]]  # the class of the opening of the harmonized rows
+
+    inner: Any
+
+    def start(self, model: Model) -> Any:
+        assert model.covariates is not None
+        return self.State(self.inner.start(model), model.covariates, model.wanted or ())
 
     def broadcast(self, state: Any) -> Arrays:
         q = {"covariates": np.array(state.covariates.adjusted)}
@@ -104,10 +110,10 @@ class _Harmonized(Stage[Any]):
         numbers = {name: getattr(state.covariates, name) for name in _NUMBERS}
         return {**q, **numbers, **self.inner.broadcast(state.features)}
 
-    @staticmethod
-    def _parts(inner: type[Any], arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+    @classmethod
+    def parts(cls, arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         if "sigma" in arrays:
-            found: Mapping[str, Part] = inner.parts(_inner_arrays(inner, arrays), len(arrays["sigma"]))
+            found: Mapping[str, Part] = cls.Inner.parts(_inner_arrays(cls.Inner, arrays), len(arrays["sigma"]))
             return found
         q, columns = int(arrays["covariates"]), Part((d,), Kind.COLUMNS)
         first = {"n": ROWS, "sums": columns, "squares": columns}
@@ -116,8 +122,8 @@ class _Harmonized(Stage[Any]):
         own = {"covariate_sums": (q,), "covariate_products": (d, q), "covariate_squares": (q, q)}
         return first | {name: Part(shape, COVARIATES) for name, shape in own.items()}
 
-    @staticmethod
-    def _client(inner: type[Any], arrays: Arrays, data: LocalData) -> tuple[Arrays, Arrays]:
+    @classmethod
+    def client(cls, arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         known, q = data.frame.covariates, int(arrays["covariates"])
         if q != (0 if known is None else known.adjusted) or ("sigma" in arrays and known is None):
             raise ProtocolError(
@@ -135,7 +141,7 @@ class _Harmonized(Stage[Any]):
             numbers: dict[str, Any] = {name: arrays[name] for name in _NUMBERS}
             assert known is not None
             harmonized: Any = data.with_covariates(replace(known, **numbers))
-            up, _ = inner.client(_inner_arrays(inner, arrays), harmonized, {})
+            up, _ = cls.Inner.client(_inner_arrays(cls.Inner, arrays), harmonized, {})
             return up, {}
         return _site_sums(data, q), {}
 
@@ -190,6 +196,7 @@ class HarmonizedOpening(_Harmonized):
 
     name: ClassVar[str] = "harmonized_opening"
     State: ClassVar[type] = HarmonizedState
+    Inner: ClassVar[type[Any]] = Opening
     asks: ClassVar[Mapping[str, ArrayRule]] = {
         **Opening.asks,
         "covariates": index_rule(_MOST),
@@ -199,10 +206,6 @@ class HarmonizedOpening(_Harmonized):
     }
 
     inner: Opening
-
-    def start(self, model: Model) -> HarmonizedState:
-        assert model.covariates is not None
-        return HarmonizedState(self.inner.start(model), model.covariates, model.wanted or ())
 
     def merging(self, state: HarmonizedState) -> Merge:
         if state.covariates.sigma is not None:
@@ -248,14 +251,6 @@ class HarmonizedOpening(_Harmonized):
             told |= _before_harmonizing([state.said[client] for client in state.came], told[OUTLYING])
         return replace(found, sites=told)
 
-    @staticmethod
-    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
-        return _Harmonized._parts(Opening, arrays, d)
-
-    @staticmethod
-    def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        return _Harmonized._client(Opening, arrays, data)
-
 
 @dataclass(frozen=True, kw_only=True)
 class HarmonizedSummedOpening(_Harmonized):
@@ -268,21 +263,10 @@ class HarmonizedSummedOpening(_Harmonized):
     name: ClassVar[str] = "harmonized_summed_opening"
     needs_rows: ClassVar[bool] = True
     State: ClassVar[type] = HarmonizedSumsState
+    Inner: ClassVar[type[Any]] = SummedOpening
     asks: ClassVar[Mapping[str, ArrayRule]] = {**HarmonizedOpening.asks, **SummedOpening.asks}
 
     inner: SummedOpening
-
-    def start(self, model: Model) -> HarmonizedSumsState:
-        assert model.covariates is not None
-        return HarmonizedSumsState(self.inner.start(model), model.covariates, model.wanted or ())
-
-    @staticmethod
-    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
-        return _Harmonized._parts(SummedOpening, arrays, d)
-
-    @staticmethod
-    def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        return _Harmonized._client(SummedOpening, arrays, data)
 
 
 def _residual_squares(site_sums: Arrays, slopes: Array) -> Array:

@@ -97,12 +97,7 @@ class StandardErrorsState:
     share: float
     each: float
     roots: Array | None = None
-    rows: float = 0.0
-    sites: int = 0
-    loadings: Array | None = None
-    variances: Array | None = None
-    site_loadings: Array | None = None
-    site_variances: Array | None = None
+    total: dict[str, Array] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,38 +186,26 @@ class StandardErrors(Stage[StandardErrorsState]):
             raise ProtocolError(f"An answer has negative sums of squares. {OTHER_CLIENT}")
 
     def server(self, state: StandardErrorsState, total: Arrays, answered: frozenset[int]) -> StandardErrorsState:
-        names = (*_WITHIN, *_BETWEEN)
-        sums = {name: np.maximum(total[name], 0.0) for name in names}
-        return replace(
-            state,
-            rows=float(total["n"]),
-            sites=round(float(total["sites"])),
-            loadings=sums["loadings"],
-            variances=sums["variances"],
-            site_loadings=sums["site_loadings"],
-            site_variances=sums["site_variances"],
-        )
+        return replace(state, total={name: np.asarray(np.maximum(a, 0.0)) for name, a in total.items()})
 
     def status(self, state: StandardErrorsState) -> Status | None:
-        return status_when(state.loadings is not None)
+        return status_when(state.total is not None)
 
     def finish(self, state: StandardErrorsState, model: Model) -> Model:
-        assert state.loadings is not None
-        assert state.variances is not None
-        assert state.site_loadings is not None
-        assert state.site_variances is not None
-        more = model.n / state.rows  # This scales the sums up if some clients have not answered.
+        assert state.total is not None
+        total, rows, sites = state.total, float(state.total["n"]), round(float(state.total["sites"]))
+        more = model.n / rows  # This scales the sums up if some clients have not answered.
         sizes = state.values[: state.k + 1] / max(model.n - 1, 1)
-        loadings = np.sqrt(more * state.loadings.T)
-        variances = np.sqrt(more * state.variances) * sizes
+        loadings = np.sqrt(more * total["loadings"].T)
+        variances = np.sqrt(more * total["variances"]) * sizes
         found = [loadings, variances[: state.k]]
         said = _warnings_of_close_variances(sizes, variances)
-        if state.sites > 1:
-            more *= state.sites / (state.sites - 1)
-            site_loadings = np.sqrt(more * state.site_loadings.T)
-            site_variances = np.sqrt(more * state.site_variances) * sizes
+        if sites > 1:
+            more *= sites / (sites - 1)
+            site_loadings = np.sqrt(more * total["site_loadings"].T)
+            site_variances = np.sqrt(more * total["site_variances"]) * sizes
             found += [site_loadings, site_variances[: state.k]]
-            said += _warnings_of_sites(loadings, site_loadings, state.sites)
+            said += _warnings_of_sites(loadings, site_loadings, sites)
         said += _warnings_of_size(state, model)
         # With a single site, there are no errors by site, so the last keys are not used.
         left = {**model.left, **dict(zip(LEFT, found, strict=False))}
@@ -338,7 +321,7 @@ def _text_on_errors(state: StandardErrorsState, model: Model) -> str:
 
 def _warnings_of_size(state: StandardErrorsState, model: Model) -> list[str]:
     """Return warnings that the errors are too small, if rows are few or have heavy tails."""
-    assert state.variances is not None
+    assert state.total is not None
     said = []
     if model.n < _FEW_ROWS:
         said.append(f"with {model.n} rows, standard errors are too small (at least {_FEW_ROWS} rows are needed)")
@@ -347,11 +330,12 @@ def _warnings_of_size(state: StandardErrorsState, model: Model) -> list[str]:
             f"with {model.n} rows, standard errors are slightly too small (use analysis.intervals); with heavy tails "
             "they can be much too small"
         )
-    if state.share or state.rows < 1.0:
+    rows = float(state.total["n"])
+    if state.share or rows < 1.0:
         return said
     # The sum of (y^2 / theta - 1 / n)^2 over a component's scores y is (kurtosis - 1) / n.
-    kurtosis = 1.0 + state.rows * state.variances[: state.k]
-    usual = max(_USUAL_KURTOSIS, 3.0 + 3.0 * float(np.sqrt(24.0 / state.rows)))
+    kurtosis = 1.0 + rows * state.total["variances"][: state.k]
+    usual = max(_USUAL_KURTOSIS, 3.0 + 3.0 * float(np.sqrt(24.0 / rows)))
     if len(heavy := np.flatnonzero(kurtosis > usual)):
         named = f"{labels.pluralize(len(heavy), 'component')} {', '.join(str(j + 1) for j in heavy)}"
         of = ", ".join(f"{kurtosis[j]:.2g}" for j in heavy)

@@ -398,14 +398,4 @@ def _read(path: Path, mark: list[Any]) -> Statistics | None:
         return None
     if header.get("rows") != mark:
         return None
-    return Statistics(
-        header["n"],
-        mean=arrays["mean"],
-        seen=arrays["seen"],
-        peak=arrays["peak"],
-        gaps=arrays["gaps"],
-        m2=arrays["m2"],
-        rest=arrays["rest"],
-        scatter=arrays.get("scatter"),
-        factor=arrays.get("factor"),
-    )
+    return Statistics(header["n"], **arrays)

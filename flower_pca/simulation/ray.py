@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import threading
@@ -196,19 +197,16 @@ def _run_by_command(strategy: FlowerStrategy[R], nodes: int, places: SimulationP
         )
     cluster = ray.get_runtime_context().gcs_address
     cores = int(engine.num_cpus_per_client)
-    found: R = by_command.run_by_command(_Server(strategy), app, nodes, cores, Path(places.shared), cluster)
+    found: R = by_command.run_by_command(
+        functools.partial(_fit, strategy), app, nodes, cores, Path(places.shared), cluster
+    )
     return found
 
 
-class _Server:
-    """A server function for `flwr run` that runs the strategy, and ends if a worker dies."""
-
-    def __init__(self, strategy: FlowerStrategy[Any]) -> None:
-        self._strategy = strategy
-
-    def __call__(self, grid: Any) -> Any:
-        until: Any = _InterruptibleGrid(threading.Event(), grid)
-        return self._strategy.fit(until)
+def _fit(strategy: FlowerStrategy[R], grid: Any) -> R:
+    """Run the strategy, and end if a worker dies."""
+    until: Any = _InterruptibleGrid(threading.Event(), grid)
+    return strategy.fit(until)
 
 
 def _app_of_nodes(places: SimulationPlaces, clients: int, engine: Ray, rules: dict[str, Any]) -> Any:

@@ -396,7 +396,6 @@ def _take_files(name: str) -> dict[str, tuple[int, bytes]]:
     folder = _output_folder(name)
     paths = [path for path in folder.rglob("*.npz") if path.is_file()]
     left = {str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes()) for path in paths}
-    # On the machine of the simulation, `place_shards` deletes the folder later.
     if not (folder.parent / _MARKER).exists():
         shutil.rmtree(folder.parent, ignore_errors=True)
     return left

@@ -36,7 +36,8 @@ from flower_pca.settings.highly_variable import HighlyVariable
 from flower_pca.settings.masks import MaskedSums
 from flower_pca.settings.variants import Variants
 from flower_pca.stages.opening import Opening, ScalingOnly
-from flower_pca.stages.summed_opening import PrivateOpening, SummedOpening
+from flower_pca.stages.private_opening import PrivateOpening
+from flower_pca.stages.summed_opening import SummedOpening
 
 if TYPE_CHECKING:
     from flower_pca.core.drive import WrappedRun
@@ -72,15 +73,15 @@ def channel_of(spec: object) -> Layer | None:
         return None
     from flower_pca.layers.air import AirChannel
 
-    return AirChannel.from_spec(spec)
+    return AirChannel.of(spec)
 
 
 # The keywords of `config` that become parameters of an iterative algorithm
 _STOPPING: Final = ("tol", "min_rounds", "max_rounds", "patience")
 _STRINGS: Final[dict[str, Callable[[Any], Any]]] = {
     "mask": MaskedSums.of,
-    "variants": Variants.from_spec,
-    "highly_variable": HighlyVariable.from_spec,
+    "variants": Variants.of,
+    "highly_variable": HighlyVariable.of,
     "dp": DP.of,
     "channel": channel_of,
 }

@@ -156,7 +156,7 @@ _COLUMN_CHOICE: Final = {
 _OPENING_ONLY: Final = {"standardize": "stages.opening:ScalingOnly"}
 _OTHERS: Final = {
     "opening": _OPENING,
-    "private_opening": "stages.summed_opening:PrivateOpening",
+    "private_opening": "stages.private_opening:PrivateOpening",
     "summed_opening": "stages.summed_opening:SummedOpening",
     "harmonized_opening": "stages.harmonized_opening:HarmonizedOpening",
     "harmonized_summed_opening": "stages.harmonized_opening:HarmonizedSummedOpening",

@@ -18,6 +18,7 @@ from flower_pca.results.pca import PCAResult
 from flower_pca.stages.histograms import LEFT_OUT
 
 _FIRST: Final = 3  # number of leading components by which columns are ranked
+_MOST: Final = 10  # maximum number of unusual rows
 
 
 @dataclass(frozen=True)
@@ -91,8 +92,8 @@ class UnusualRows:
     rows: list[UnusualRow]
 
 
-def most_unusual_rows(result: PCAResult, shards: Sequence[Any], *, most: int = 10) -> UnusualRows | None:
-    """Return the at most `most` rows of a run that are farthest beyond the limits, or None if the result has no limits.
+def most_unusual_rows(result: PCAResult, shards: Sequence[Any]) -> UnusualRows | None:
+    """Return up to 10 rows of a run that are farthest beyond the limits, or None if the result has no limits.
 
     If the limits are for new rows, each row is scored by components that are fitted without this row.
     """
@@ -113,7 +114,7 @@ def most_unusual_rows(result: PCAResult, shards: Sequence[Any], *, most: int = 1
         return _share_of_limit(t2, limits.t2), _share_of_limit(spe, limits.spe)
 
     rows = []
-    for site, row in sorted(beyond, key=lambda place: -max(times(place)))[:most]:
+    for site, row in sorted(beyond, key=lambda place: -max(times(place)))[:_MOST]:
         X = Table.of(shards[site])[row : row + 1]
         of_t2, of_spe = times((site, row))
         rows.append(UnusualRow(site, row, of_t2, of_spe, monitor.because(X, "T2" if of_t2 > of_spe else "SPE")))

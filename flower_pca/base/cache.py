@@ -33,8 +33,3 @@ class Cache:
                 self._taken -= self._kept.popitem(last=False)[1][1]
         self._kept.move_to_end(key)
         return self._kept[key][0]
-
-    def clear(self) -> None:
-        """Remove all objects."""
-        self._kept.clear()
-        self._taken = 0

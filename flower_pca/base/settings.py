@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 FLAG: Final = (True, False)
+# Each of these words as `n_components` names a stage that finds the number of components.
+COUNTED: Final = {"signal": "the components above noise", "shared": "the components that most clients share"}
+COUNTING: Final = tuple(COUNTED)
 
 
 @dataclass(frozen=True)

@@ -26,11 +26,10 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from flower_pca.base import checks, files, labels, spec
 from flower_pca.base.errors import ConfigError, DataError, FlowerPCAError
 from flower_pca.base.options import ANY, OPTIONS, Advice, in_python, with_advice_written
-from flower_pca.base.settings import FLAG, SETTINGS
+from flower_pca.base.settings import COUNTED, COUNTING, FLAG, SETTINGS
 from flower_pca.base.shown import shown
 from flower_pca.core.drive import Driven
 from flower_pca.names.columns import enumeration, split_names
-from flower_pca.settings.counting import COUNTED, COUNTING
 
 if TYPE_CHECKING:
     from flower_pca.analysis.rotation import Rotation

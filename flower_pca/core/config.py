@@ -19,7 +19,7 @@ from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.labels import clean_name
 from flower_pca.base.options import option
-from flower_pca.base.settings import SETTINGS
+from flower_pca.base.settings import COUNTING, SETTINGS
 from flower_pca.base.shown import brief, shown
 from flower_pca.core import compatible
 from flower_pca.core.algorithm import Algorithm, Iterative
@@ -30,7 +30,6 @@ from flower_pca.names.ranges import Ranges
 from flower_pca.rows.covariates import SITE, Covariates
 from flower_pca.settings.bits import BITS, fewest_bits
 from flower_pca.settings.budget import DP
-from flower_pca.settings.counting import COUNTING
 from flower_pca.settings.highly_variable import HighlyVariable
 from flower_pca.settings.masks import MaskedSums
 from flower_pca.settings.variants import Variants

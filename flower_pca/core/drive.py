@@ -193,6 +193,11 @@ class ContinuedRun(WrappedRun):
             return message
         return self._second_run().pending(here)
 
+    def advance(self, replies: Iterable[Reply | Sum | Failure]) -> Round:
+        """Process the answers to the pending message, and return the round for the history."""
+        self.inner_run.advance(replies)
+        return self.history[-1]
+
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
         """Return the header and arrays from which a new run with the same arguments can continue."""
         header, arrays = self.inner_run.checkpoint(steps=steps)

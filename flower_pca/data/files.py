@@ -283,14 +283,10 @@ def _index_of_pandas(schema: Any) -> set[str]:
 
 def _labels_of(opened: Any, column: str) -> Array:
     """Return the labels in a column of all groups, as one array."""
-    parts = [_decode_values(batch.column(column)) for batch in record_batches(opened, [column], 2**16)]
+    columns = (batch.column(column) for batch in record_batches(opened, [column], 2**16))
+    parts = [(c.dictionary_decode() if hasattr(c, "dictionary_decode") else c).to_pylist() for c in columns]
     # Lists and structs count as words. numpy would refuse lists of different lengths.
     return np.array([str(value) if isinstance(value, list | dict) else value for part in parts for value in part])
-
-
-def _decode_values(column: Any) -> list[Any]:
-    decoded: list[Any] = (column.dictionary_decode() if hasattr(column, "dictionary_decode") else column).to_pylist()
-    return decoded
 
 
 def mtx(*, path: str, transpose: bool = False, max_gb: float = 1.0) -> Table:

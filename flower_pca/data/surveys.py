@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from flower_pca.base.errors import DataError, requiring
@@ -104,7 +103,10 @@ def _read_survey(
             require_memory(file, max(_SIZE * cells, file.stat().st_size), max_gb)
             found = read(str(file), output_format="dict", encoding=encoding)[0]
         except _reader_errors(pyreadstat) as error:
-            raise _unreadable_error(file, rule, error) from error
+            raise DataError(
+                f"{file} cannot be read as {rule} ({in_one_line(error)}). Export it again, or name its encoding, for "
+                "example encoding='latin-1'."
+            ) from error
     names = list(found)
     return table_of(file, names, [found[name] for name in names], wanted=columns, beside=beside, ids=ids, gaps=gaps)
 
@@ -112,10 +114,3 @@ def _read_survey(
 def _reader_errors(package: Any) -> tuple[type[Exception], ...]:
     """Return the kinds of errors that pyreadstat raises, which depend on its version."""
     return tuple(getattr(package, name) for name in ("ReadstatError", "PyreadstatError") if hasattr(package, name))
-
-
-def _unreadable_error(file: Path, rule: str, error: Exception) -> DataError:
-    return DataError(
-        f"{file} cannot be read as {rule} ({in_one_line(error)}). Export it again, or name its encoding, for "
-        "example encoding='latin-1'."
-    )

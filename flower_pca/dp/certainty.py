@@ -8,7 +8,7 @@ elsewhere). With the p columns of a product, this eigenvalue is not larger. The 
 because the largest eigenvalue varies. Noise on the mean has a further effect: if rows are centered at a
 wrong mean, the error of the mean becomes a common direction of all rows. The total variance is computed
 from the moments in the answers to the first message, and contains the noise on these answers: see
-`stages.summed_opening`.
+`stages.private_opening`.
 
 The bounds do not include the effect of clipping. A component's variance is that of centered and scaled rows that were
 clipped to the norm `clip`, and the total variance that of raw rows clipped to `reach`. If rows are longer, a share of

@@ -33,6 +33,7 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.labels import count
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import marks_of, option
+from flower_pca.base.settings import COUNTING
 from flower_pca.base.shown import shown
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.config import COVARIATES, covariate_names
@@ -45,7 +46,6 @@ from flower_pca.results.projection import require_shrinkage
 from flower_pca.results.start import Start
 from flower_pca.rows.covariates import SITE
 from flower_pca.settings.budget import DP
-from flower_pca.settings.counting import COUNTING
 from flower_pca.settings.masks import MaskedSums
 from flower_pca.simulation import Ray, simulate
 from flower_pca.stages.site_share import hints_of_sites

@@ -73,7 +73,7 @@ class AirChannel(Layer):
             raise ConfigError("The list of gains of the channel is empty. Use gain=1 for all clients.")
 
     @classmethod
-    def from_spec(cls, spec: object) -> AirChannel | None:
+    def of(cls, spec: object) -> AirChannel | None:
         """Return the channel from an instance or a string such as "air(noise_std=0.1)". Return None for None."""
         rule = 'an AirChannel, or a string such as "air(noise_std=0.1)"'
         return specs.instance(cls, spec, "air", rule, what="channel")

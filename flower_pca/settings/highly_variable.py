@@ -42,7 +42,7 @@ class HighlyVariable:
         )
 
     @classmethod
-    def from_spec(cls, value: object) -> HighlyVariable | None:
+    def of(cls, value: object) -> HighlyVariable | None:
         """Return the setting from an instance or a string such as "seurat(2000)". Return None for None."""
         if value is None or isinstance(value, cls):
             return value

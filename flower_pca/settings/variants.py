@@ -50,7 +50,7 @@ class Variants:
         checks.choice("ambiguous of variants", self.ambiguous, (True, False))
 
     @classmethod
-    def from_spec(cls, value: object) -> Variants | None:
+    def of(cls, value: object) -> Variants | None:
         """Return the limits from an instance or a string such as "variants(maf=0.05)". Return None for None."""
         rule = 'a Variants, or a string such as "variants(maf=0.01, call=0.98)"'
         return spec.instance(cls, value, "variants", rule)

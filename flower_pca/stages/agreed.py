@@ -84,9 +84,8 @@ class RunOnAgreedColumns(ContinuedRun):
     def advance(self, replies: Iterable[Reply | Sum | Failure]) -> Round:
         """Process the answers to the pending message."""
         if self._run is not None:
-            self._run.advance(replies)
-            return self.history[-1]
-        record = self._first.advance(self._without_headings(replies))
+            return super().advance(replies)
+        record = super().advance(self._without_headings(replies))
         # The second run is created immediately, because a checkpoint stores the agreed columns but not the names
         # that the sites have sent.
         if self._first.is_finished:

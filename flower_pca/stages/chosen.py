@@ -12,18 +12,17 @@ sites.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, final
 
 import numpy as np
 
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.history import Round
 from flower_pca.base.linalg import Array
 from flower_pca.core.drive import ContinuedRun, Driven
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Failure, Reply, Sum
+from flower_pca.core.stage import Arrays
 from flower_pca.stages.opening import Opening, OpeningState
 from flower_pca.stages.summed_opening import SummedOpening, SummedState
 
@@ -94,13 +93,6 @@ class RunOnChosenColumns(ContinuedRun):
         super().__init__(first)
         self._what, self._choose, self._then = what, choose, make_run
         self._said = ""
-
-    def advance(self, replies: Iterable[Reply | Sum | Failure]) -> Round:
-        """Process the answers to the pending message."""
-        if self._run is not None:
-            self._run.advance(replies)
-            return self.history[-1]
-        return self._first.advance(replies)
 
     def result(self) -> Any:
         """Return the result of the finished run, with all messages and a sentence about the columns left out."""

@@ -159,7 +159,8 @@ class LoadingsStage(Stage[LoadingsState]):
 
     def start(self, model: Model) -> LoadingsState:
         assert model.values is not None
-        return LoadingsState(unit_scores(model), model.values[: model.k])
+        U = np.ascontiguousarray(linalg.fix_signs(model.columns[:, : model.k]))
+        return LoadingsState(U, model.values[: model.k])
 
     def broadcast(self, state: LoadingsState) -> Arrays:
         return {"U": state.U, "values": state.values}
@@ -192,11 +193,6 @@ class LoadingsStage(Stage[LoadingsState]):
 
     def finish(self, state: LoadingsState, model: Model) -> Model:
         return model
-
-
-def unit_scores(model: Model) -> Array:
-    """Return scores of length one: the wanted eigenvectors of XX' as columns, each with a positive largest entry."""
-    return np.ascontiguousarray(linalg.fix_signs(model.columns[:, : model.k]))
 
 
 BOTH: Final[dict[str, type[Stage[Any]]]] = {stage.name: stage for stage in (ColumnsOpening, LoadingsStage)}

@@ -14,8 +14,19 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.names.columns import LONGEST, Heading
 from flower_pca.wire import packing, pieces, records
-from flower_pca.wire.kinds import EVALUATE, Config, fit_or_evaluate
-from flower_pca.wire.layouts import ARRAYS, CLIENT_FN, CONFIG, LOSS, MESSAGE_API, METRICS, NUM_EXAMPLES, layout_of_reply
+from flower_pca.wire.layouts import (
+    ARRAYS,
+    CLIENT_FN,
+    CONFIG,
+    EVALUATE,
+    LOSS,
+    MESSAGE_API,
+    METRICS,
+    NUM_EXAMPLES,
+    Config,
+    fit_or_evaluate,
+    layout_of_reply,
+)
 from flower_pca.wire.records import (
     SPOKEN,
     VERSION,

@@ -1,4 +1,6 @@
-"""The two layouts of messages, and functions that detect the layout of a message or a reply.
+"""The two kinds and the two layouts of messages, and functions that detect the layout of a message or a reply.
+
+The two kinds are Flower's "train", and Flower's "evaluate" for the final evaluation.
 
 Nodes that use Flower's message API get the same records as from Flower's own strategies: `arrays`, by name, and
 `config`, which contains `server-round`. They answer with `arrays`, `metrics`, which contains `num-examples`, and
@@ -8,17 +10,34 @@ a server does not know which layout a node uses, it sends both layouts, and the 
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeAlias
 
 from flwr.app import RecordDict
 
-from flower_pca.wire.kinds import EVALUATE, fit_or_evaluate
+Scalar: TypeAlias = bool | bytes | float | int | str
+Config: TypeAlias = dict[str, Scalar]
 
+# The stage whose messages are sent as "evaluate" messages. The messages of all other stages are sent as "train".
+EVALUATE: Final = "evaluate"
 MESSAGE_API: Final = "message API"
 CLIENT_FN: Final = "client_fn"
 BOTH: Final = (MESSAGE_API, CLIENT_FN)
 ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
 NUM_EXAMPLES, LOSS, SERVER_ROUND = "num-examples", "loss", "server-round"
+
+
+def message_kind(stage: str) -> str:
+    """Return the type of a stage's messages in Flower: "train" or "evaluate"."""
+    if stage == EVALUATE:
+        return EVALUATE
+    return "train"
+
+
+def fit_or_evaluate(kind: str) -> str:
+    """Return the verb, "fit" or "evaluate", with which Flower names the records of a message of this kind."""
+    if kind == EVALUATE:
+        return EVALUATE
+    return "fit"
 
 
 def record_names(layout: str, kind: str) -> tuple[str, str]:

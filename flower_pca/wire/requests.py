@@ -22,17 +22,17 @@ from flower_pca.rows.frame import Frame
 from flower_pca.rows.split import NAME as SPLIT
 from flower_pca.rows.split import ColumnPreparation
 from flower_pca.wire import packing, pieces, records
-from flower_pca.wire.kinds import Config
-from flower_pca.wire.kinds import message_kind as kind_of_stage
 from flower_pca.wire.layouts import (
     ARRAYS,
     CLIENT_FN,
     CONFIG,
     MESSAGE_API,
     SERVER_ROUND,
+    Config,
     layout_of_request,
     record_names,
 )
+from flower_pca.wire.layouts import message_kind as kind_of_stage
 from flower_pca.wire.records import (
     LAYOUT_KEY,
     SPOKEN,

@@ -594,8 +594,8 @@ BY_COLUMNS = [
     ),
     Refused(
         lab(lambda t: t.assign(gene0=1.0)),
-        'All rows have the same value in column gene0 of client 1 (lab), so scale="std" cannot divide by the deviation. '
-        "Drop it, or use scale=None.",
+        'All rows have the same value in column gene0 of client 1 (lab), so scale="std" cannot divide by the '
+        "deviation. Drop it, or use scale=None.",
         DataError,
     ),
     Refused(

@@ -88,6 +88,16 @@ def test_sites_are_ordered_by_what_they_are(sites):
     assert list(pca.result_.site_names.values()) in (["2", "9", "10"], ["1", "9", "b"], ["a", "b", "c"])
 
 
+def test_sites_of_whole_numbers_have_no_decimals():
+    # pandas stores whole numbers as floats in a column that once had missing values.
+    sites = pd.Series([1.0, None, 2.0] * 20).fillna(2.0)
+    pca = FederatedPCA(2, adjust="site").fit(SHARDS[0][:60], sites=sites)
+    assert pca.result_.site_names == {0: "1", 1: "2"}
+    np.testing.assert_array_equal(
+        pca.transform(SHARDS[0][:60], sites=sites.astype(int)), pca.transform(SHARDS[0][:60], sites=sites)
+    )
+
+
 def test_fit_transform_takes_sites_and_keeps_the_order_of_rows():
     X, sites = labeled(SHARDS)
     scores = FederatedPCA(3).fit_transform(X, sites=sites)

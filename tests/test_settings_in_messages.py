@@ -1,7 +1,10 @@
 """Test that messages name settings in the words of the interface: keywords or options."""
 
+import ast
 import pickle
+import pkgutil
 import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -314,3 +317,28 @@ def test_a_name_of_python_as_an_option_of_the_command_is_answered_with_the_optio
     words = capsys.readouterr().err.splitlines()[-1]
     assert words.startswith(f"flower-pca: error: unrecognized arguments: {written}")
     assert words.endswith(f"Use {option} instead of {written.partition('=')[0]}." if option else written)
+
+
+def exists(name):
+    """Whether a name such as analysis.monitor.Monitor can be imported from the package."""
+    module, _, last = f"flower_pca.{name}".rpartition(".")
+    try:
+        return hasattr(pkgutil.resolve_name(module), last)
+    except (AttributeError, ModuleNotFoundError):
+        return False
+
+
+def test_every_function_that_a_message_advises_to_call_exists():
+    package = Path(cli.__file__).parent
+    strings = [
+        node.value
+        for file in sorted(package.rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    functions = {name for text in strings for name in re.findall(r"\bflower_pca\.([\w.]+)\(", text)}
+    methods = {name for text in strings for name in re.findall(r"\b([A-Z]\w+\.[a-z]\w*)\(", text)}
+    known = {name for name in methods if exists(name.partition(".")[0])}
+    assert len(functions) > 3
+    assert known
+    assert not {name for name in functions | known if not exists(name)}

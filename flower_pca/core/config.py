@@ -78,8 +78,9 @@ class PCAConfig:
     reconstruction_error : bool, default=False
         Whether the clients measure the reconstruction error at the end.
     monitor : bool, default=False
-        Whether clients count the distances of their rows from the components at the end, so that `analysis.Monitor` can
-        compute its limits from all rows. Nodes serve this message only if their `allow` lists "monitor".
+        Whether clients count the distances of their rows from the components at the end, so that
+        `analysis.monitor.Monitor` can compute its limits from all rows. Nodes serve this message only if their `allow`
+        lists "monitor".
     standard_errors : bool, default=False
         Whether to compute standard errors of loadings and variances, by one more message at the end: see
         `stages.standard_errors`. Nodes serve this message only if their `allow` lists "standard_errors".

@@ -27,6 +27,7 @@ from flower_pca.core.config import COVARIATES
 from flower_pca.names.annotated import is_annotated
 from flower_pca.names.columns import ColumnNames, Heading, position_of_majority, split_names, unusable_columns_error
 from flower_pca.names.frames import text_of_label
+from flower_pca.names.ids import as_text
 from flower_pca.names.levels import Coding
 from flower_pca.names.table import Table
 
@@ -136,7 +137,7 @@ def sites_of(rows: Any, sites: Any) -> tuple[list[str], Any]:
     kinds = {type(label) for label in whose.tolist()}
     # Labels of different types cannot be sorted.
     names, place = np.unique(whose if len(kinds) == 1 else whose.astype(str), return_inverse=True)
-    return [str(name) for name in names], place
+    return [as_text(name) for name in names.tolist()], place
 
 
 def column_labels(table: Any) -> list[Any] | None:

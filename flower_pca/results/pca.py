@@ -116,7 +116,7 @@ class PCAResult:
         were allowed.
     histograms_ : ndarray of shape (2, bins) or None
         Number of rows of all clients in each bin of T2 and of SPE, after a run with `monitor`, else None. See
-        `analysis.Monitor`.
+        `analysis.monitor.Monitor`.
     histograms_of : str
         "left out" if each row was compared with components that were fitted without this row, so that limits hold for
         new rows. "rows" if the components were fitted to all rows.

@@ -112,6 +112,6 @@ def _local_result_of(result: HasAdjustedSites, site: int | str) -> Mapping[str, 
         known = ", ".join(result.site_names.get(key, str(key)) for key in result.local) or "no site"
         raise ConfigError(
             f"The result has no local results of the site {shown(site)} (only of: {known}). If the site's node has "
-            "written them to a file, pass flower_pca.results.site.read(path) instead of the name."
+            "written them to a file, pass flower_pca.results.site.read_local_result(path) instead of the name."
         )
     return result.local[keys[0]]

@@ -14,6 +14,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 from flower_pca.hints.owners import require_site
 from flower_pca.names.columns import ColumnNames, enumeration
+from flower_pca.names.ids import as_text
 from flower_pca.names.table import Table
 
 
@@ -74,9 +75,7 @@ def from_frame(frame: Any, *, by: Any) -> list[Table]:
     found, which = np.unique(
         site_of_row.astype(str) if site_of_row.dtype == object else site_of_row, return_inverse=True
     )
-    # pandas stores whole numbers as floats in a column that once had missing values, so site 1.0 is site 1.
-    whole = [int(label) if isinstance(label, float) and label.is_integer() else label for label in found.tolist()]
-    return [replace(rows[which == i], site=str(site)) for i, site in enumerate(whole)]
+    return [replace(rows[which == i], site=as_text(site)) for i, site in enumerate(found.tolist())]
 
 
 class _OtherColumns:

@@ -22,7 +22,7 @@ _PAIRS: Final = 2**20
 _SPARED: Final = 2**16
 
 
-def rows_with_gaps(X: Any, who: str, missing: Any = None) -> Array:
+def rows_with_gaps(X: Any, who: str) -> Array:
     """Return a copy of the rows as float64, with NaN for missing values.
 
     Parameters
@@ -31,8 +31,6 @@ def rows_with_gaps(X: Any, who: str, missing: Any = None) -> Array:
         The rows. Masked entries are missing values.
     who : str
         The owner of the rows, for messages.
-    missing : array-like of bool or None, default=None
-        True for further missing values.
     """
     rows = np.asarray(np.ma.filled(X, np.nan))
     if rows.ndim != 2 or rows.dtype.kind not in "fiub" or rows.shape[1] == 0:
@@ -46,15 +44,6 @@ def rows_with_gaps(X: Any, who: str, missing: Any = None) -> Array:
     if np.isinf(rows).any():
         got = f"{int(np.isinf(rows).sum())} infinite entries"
         raise DataError(f"The data of {who} has {got}. Replace them by NaN to treat them as missing values.")
-    if missing is not None:
-        mask = np.asarray(missing)
-        if mask.shape != rows.shape or mask.dtype != bool:
-            got = f"shape {mask.shape} and dtype {mask.dtype}"
-            raise DataError(
-                f"The mask of {who} must be boolean and have the shape of its rows, {rows.shape}. This one has {got}. "
-                "Give an array of this shape, with True for a missing value."
-            )
-        rows[mask] = np.nan
     return rows
 
 

@@ -119,7 +119,7 @@ class StepRows:
 class Stream:
     """The rows of one client as they arrive. In step t, the client uses batch t.
 
-    NaN stands for a missing value.
+    NaN, or a masked entry of a numpy masked array, stands for a missing value.
 
     Parameters
     ----------
@@ -129,8 +129,6 @@ class Stream:
         folder of files.
     batch : int or None, default=None
         The number of rows per batch, if the source is an array.
-    missing : default=None
-        A mask of the shape of the array, with True for missing values. For a list of batches, a list of masks.
     keep : bool, default=False
         Whether to keep completed batches in `completed`, by the number of the step.
     out : str or path or None, default=None
@@ -157,13 +155,12 @@ class Stream:
         source: Any,
         *,
         batch: int | None = None,
-        missing: Any = None,
         keep: bool = False,
         out: str | os.PathLike[str] | None = None,
         min_rows: int = 1,
         who: str = WHO,
     ) -> None:
-        self.who, self._source, self._missing, self._batch = who, source, missing, batch
+        self.who, self._source, self._batch = who, source, batch
         self._out = None if out is None else Path(out)
         self._keep, self.min_rows = keep, min_rows
         self.widest: Widest | None = None
@@ -189,7 +186,6 @@ class Stream:
                 f"batch cuts an array into batches, but this source already has batches. Leave batch={shown(batch)} "
                 "out."
             )
-        self._check_mask(cut)
 
     def _rows_to_cut(self, source: Any) -> Any:
         """Return the array that is cut into batches. Store its site, its column names and its unusable columns."""
@@ -276,16 +272,10 @@ class Stream:
             rows = source(step)
             left = 0 if rows is None else UNTOLD
         else:
-            rows = source[self._batch_index(step)]
             assert self._batch is not None
+            rows = source[step * self._batch : (step + 1) * self._batch]
             left = max(-(-len(source) // self._batch) - step - 1, 0)
         return StepRows(self._checked_rows(rows, step), left, state)
-
-    def _batch_index(self, step: int) -> Any:
-        """Return the index of a batch in the source: a slice of rows of an array, or a position in a list."""
-        if self._batch is None:
-            return step
-        return slice(step * self._batch, (step + 1) * self._batch)
 
     @property
     def keeps(self) -> bool:
@@ -337,10 +327,9 @@ class Stream:
     def _checked_rows(self, rows: Any, step: int) -> Array | None:
         if rows is None or len(rows) < self.min_rows:
             return None
-        missing = None if self._missing is None else self._missing[self._batch_index(step)]
         who = f"{self.who} at step {step}"
         given = Table.of(rows, who=who).quiet()
-        batch = self._columns_by_name(rows_with_gaps(given.values, who, missing), given, who)
+        batch = self._columns_by_name(rows_with_gaps(given.values, who), given, who)
         # A batch without any value counts as an outage, not as rows.
         if all(np.isnan(row).all() for row in batch):
             return None
@@ -378,18 +367,3 @@ class Stream:
         if absent := missing_columns(who, self.wanted, columns.names, words):
             raise absent.error(DataError)
         return np.ascontiguousarray(batch[:, columns.positions_of(self.wanted, words)])
-
-    def _check_mask(self, cut: bool) -> None:
-        if self._missing is None:
-            return
-        if cut and np.shape(self._missing) != self._source.shape:
-            got = f"shape {np.shape(self._missing)}"
-            raise DataError(
-                f"The mask of {self.who} has {got}, but its rows have shape {self._source.shape}. Give an array of "
-                "this shape, with True for a missing value."
-            )
-        if not cut and not (isinstance(self._source, list | tuple) and len(self._missing) == len(self._source)):
-            raise DataError(
-                f"The batches of {self.who} do not have one mask each. Give a list with one mask for each batch, or "
-                "mark missing values by NaN."
-            )

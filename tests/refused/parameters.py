@@ -23,7 +23,6 @@ from sims import faps
 GOOD = rows(60, [5.0, 3.0, 2.0, 1.0, 0.5], seed=0)
 OWN = "local_components of exact_per_pca "
 TOLERANCE = "ssi has no parameter 'tolerance'. Its parameters are oversample, tol, min_rounds, max_rounds and patience."
-MASK = "The mask of the client"
 TEN = np.arange(30.0).reshape(10, 3)
 
 
@@ -350,14 +349,6 @@ RANGES = [
     )
 ]
 STREAM = [
-    Refused({"batches": TEN, "batch": 4, "missing": np.ones((10, 2), bool)}, f"^{MASK} has shape", Exception),
-    Refused(
-        {"batches": [TEN], "missing": [TEN > 3, TEN > 4]},
-        "^The batches of the client do not have one mask each",
-        Exception,
-    ),
-    Refused({"batches": [TEN], "missing": [TEN[:2] > 3]}, f"^{MASK} at step 0 must be boolean", DataError),
-    Refused({"batches": TEN, "batch": 4, "missing": TEN}, f"^{MASK} at step 0 must be boolean", DataError),
     *[
         Refused({"batches": [batch]}, "^The data of the client at step 0 must be a two-dimensional", DataError)
         for batch in (np.ones(3), np.array([["a"]]))

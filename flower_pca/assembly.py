@@ -76,8 +76,8 @@ def channel_of(spec: object) -> Layer | None:
     return AirChannel.of(spec)
 
 
-# The keywords of `config` that become parameters of an iterative algorithm
-_STOPPING: Final = ("tol", "min_rounds", "max_rounds", "patience")
+# The keywords of `config` that become parameters of an iterative algorithm, so their defaults depend on the algorithm
+STOPPING: Final = ("tol", "min_rounds", "max_rounds", "patience")
 _STRINGS: Final[dict[str, Callable[[Any], Any]]] = {
     "mask": MaskedSums.of,
     "variants": Variants.of,
@@ -105,8 +105,8 @@ def config(algorithm: str | Algorithm[Any] | PCAConfig, **settings: Any) -> PCAC
             )
         return check_config(algorithm)
     checks.parameters("simulate()", settings, SimulationOptions.__annotations__)
-    made = registry.make(algorithm, **{name: settings[name] for name in _STOPPING if settings.get(name) is not None})
-    for name in _STOPPING:
+    made = registry.make(algorithm, **{name: settings[name] for name in STOPPING if settings.get(name) is not None})
+    for name in STOPPING:
         settings.pop(name, None)
     for name, read in _STRINGS.items():
         if name in settings:

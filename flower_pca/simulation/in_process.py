@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 
 from flower_pca import assembly, client_half, registry
-from flower_pca.assembly import TrackingOptions
+from flower_pca.assembly import STOPPING, TrackingOptions
 from flower_pca.base import checks, labels
 from flower_pca.base.bits import seeded_bits
 from flower_pca.base.errors import ConfigError, DataError
@@ -47,12 +47,10 @@ if TYPE_CHECKING:
     from flower_pca.results.steps import TrackingResult
     from flower_pca.tracking.tracker import Tracker
 
-# The parameters of iterative algorithms, whose defaults depend on the algorithm
-_OF_ITERATIVE: Final = ("tol", "min_rounds", "max_rounds", "patience")
 _LOG: Final = logging.getLogger("flower_pca")
 
 
-@with_signature(SimulationOptions, {**defaults(PCAConfig), **dict.fromkeys(_OF_ITERATIVE)})
+@with_signature(SimulationOptions, {**defaults(PCAConfig), **dict.fromkeys(STOPPING)})
 def simulate(
     algorithm: str | Algorithm[Any] | PCAConfig,
     shards: Sequence[Any] | Mapping[str, Any],

@@ -7,6 +7,7 @@ from cases import every
 
 from flower_pca import simulate
 from flower_pca.hints import faults, large, shapes, totals
+from flower_pca.hints.sites import Stack
 from flower_pca.names.table import Table
 from flower_pca.rows.local import LocalData
 
@@ -468,3 +469,13 @@ def test_what_was_not_looked_for_is_said(monkeypatch):
     clients = [LocalData(rows, missing=True) for rows in sparse]
     (hint,) = faults.find_hints(clients)
     assert hint.endswith("similar mistakes were not looked for, because the rows are sparse.")
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 9])
+@pytest.mark.parametrize("seed", range(4))
+def test_medians_of_sizes_are_those_of_numpy(n, seed):
+    rng = np.random.default_rng(seed)
+    for draw in (rng.standard_normal, lambda size: rng.integers(-3, 4, size).astype(float), rng.standard_exponential):
+        sites = [draw((n, 4)) for _ in range(3)]
+        expected = np.median(np.abs(np.stack(sites))[:, :, [2, 0]], axis=1)
+        assert np.array_equal(Stack([0, 1, 2], sites).median_sizes(np.array([2, 0])), expected)

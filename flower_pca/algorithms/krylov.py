@@ -134,7 +134,7 @@ class KrylovState:
         error. Otherwise 0.
     reach : float
         An estimate of how far a relative error of the latest product moves a component, relative to the first
-        eigenvalue.
+        eigenvalue. It is inf if all messages have the same number of bits, because nothing depends on it then.
     coarse : float
         The same for the rounding errors of all messages with fewer bits than `tol` would need without `reach`.
     """
@@ -422,8 +422,10 @@ class Krylov(Iterative[KrylovState]):
         return {"S": data.matmat(arrays["B"])}, memory
 
     def server(self, state: KrylovState, total: Arrays, answered: frozenset[int]) -> KrylovState:
-        bits = fewest_bits_within(self.rounding_allowed(state))
         after = self._state_after_product(state, total["S"], rounds=1)
+        if not state.progress.bits:  # All messages have the same number of bits.
+            return after
+        bits = fewest_bits_within(self.rounding_allowed(state))
         if bits >= state.progress.bits:
             return after
         return replace(after, coarse=float(np.hypot(state.coarse, ROUNDING[bits] * after.reach)))
@@ -527,12 +529,14 @@ class Krylov(Iterative[KrylovState]):
             widest = self._widest_basis(state)
             some = widest // 2
         k, error = self._wanted_count_and_residual(state, values, residuals)
-        # The direction of an error in the block is arbitrary. So C changes the size of the error about as much as the
-        # size of a random block, for example of the first block.
-        p = S.shape[1]
-        answered = linalg.column_norms(np.vstack([H[:, H.shape[1] - p :], lost]))
-        sizes = (linalg.frobenius_norm(H[:, :p]) / np.sqrt(max(p, 1)), answered.max(initial=0.0))
-        reach = linalg.column_norms(W[Q.shape[1] - p :, :k]).max(initial=0.0) * max(sizes) / first
+        reach = state.reach
+        if state.progress.bits:
+            p = S.shape[1]
+            # The direction of an error in the block is arbitrary. So C changes the size of the error about as much as
+            # the size of a random block, for example of the first block.
+            answered = linalg.column_norms(np.vstack([H[:, H.shape[1] - p :], lost]))
+            sizes = (linalg.frobenius_norm(H[:, :p]) / np.sqrt(max(p, 1)), answered.max(initial=0.0))
+            reach = float(linalg.column_norms(W[Q.shape[1] - p :, :k]).max(initial=0.0) * max(sizes) / first)
         if error <= state.progress.tol * first and not self._is_certain(state, values, k):
             error = np.inf
             last = float(values[k - 1])
@@ -549,8 +553,9 @@ class Krylov(Iterative[KrylovState]):
             state = state.thick_restart(values[:some], W[:, :some])
         gain = float(values[:k].sum())
         progress = state.progress.step(error / first, gain=gain, rounds=rounds)
-        progress = replace(progress, sure=not hides)
-        return replace(state, progress=progress, k=k, errors=(*state.errors, progress.error), reach=float(reach))
+        if progress.sure == hides:
+            progress = replace(progress, sure=not hides)
+        return replace(state, progress=progress, k=k, errors=(*state.errors, progress.error), reach=reach)
 
     def _widest_basis(self, state: KrylovState) -> int:
         """Return the maximum number of columns of the basis."""

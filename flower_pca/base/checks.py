@@ -98,10 +98,12 @@ def use_python_numbers(settings: Any) -> None:
 
     Files store the text of settings. The text of a numpy number is, for example, np.float64(0.1), which cannot be read.
     """
-    for field in filter(lambda field: field.init, fields(settings)):
-        given = getattr(settings, field.name)
-        plain = tuple(map(python_number, given)) if type(given) is tuple else python_number(given)
-        object.__setattr__(settings, field.name, plain)
+    for field in fields(settings):
+        given = getattr(settings, field.name) if field.init else None
+        if isinstance(given, np.generic):
+            object.__setattr__(settings, field.name, given.item())
+        elif type(given) is tuple:
+            object.__setattr__(settings, field.name, tuple(map(python_number, given)))
 
 
 def python_number(value: Any) -> Any:

@@ -440,10 +440,10 @@ class Stage(ABC, Generic[S]):
         """
         changed = []
         for f in fields(self):
-            # The repr of a numpy number is, for example, np.float64(0.1), which `registry.make` cannot read.
-            value = checks.python_number(getattr(self, f.name))
+            value = getattr(self, f.name)
             if f.repr and value != f.default:
-                changed.append(f"{f.name}={value!r}")
+                # The repr of a numpy number is, for example, np.float64(0.1), which `registry.make` cannot read.
+                changed.append(f"{f.name}={checks.python_number(value)!r}")
         if changed:
             return f"{self.name}({', '.join(changed)})"
         return self.name

@@ -160,14 +160,18 @@ def watches_of(tables: Sequence[Table]) -> list[SeenRows | None]:
     them in any case. Named columns may be put into another order after that pass.
     """
     none: list[SeenRows | None] = [None] * len(tables)
-    every = [table.values for table in tables if table.names is None and isinstance(table.values, np.ndarray)]
-    if len(every) < len(tables) or any(X.ndim != 2 or X.dtype != np.float64 or not X.size for X in every):
-        return none
-    sizes, d = [len(X) for X in every], every[0].shape[1]
+    sizes, d = [], 0
+    for table in tables:
+        X = table.values
+        if table.names is not None or not isinstance(X, np.ndarray) or X.ndim != 2:
+            return none
+        d = d or X.shape[1]
+        if X.dtype != np.float64 or not X.size or X.shape[1] != d:
+            return none
+        sizes.append(len(X))
     many = sum(sizes)
-    if any(X.shape[1] != d for X in every) or many * d <= BARE or many > ROWS or not _may_be_sampled(sizes, d, BARE):
-        return none
-    if not any(passes_alone(n, d) for n in sizes):
+    # If the longest site is passed over together with others, all are.
+    if many * d <= BARE or many > ROWS or not passes_alone(max(sizes), d) or not _may_be_sampled(sizes, d, BARE):
         return none
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)

@@ -75,8 +75,8 @@ def _candidates(tables: Sequence[Any]) -> Array:
         # genotypes. So only few columns of many rows are copied.
         for few in (1, 4, 16, _LOOK):
             columns = columns[_hold_different_numbers(block[:few, columns])]
-        if not len(columns):
-            break
+            if not len(columns):
+                return columns
     return columns
 
 

@@ -20,7 +20,7 @@ from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.hints import missing, shapes
 from flower_pca.hints.doubles import doubles, least_repeated
-from flower_pca.hints.sites import ENDS, AllSites, Site
+from flower_pca.hints.sites import ENDS, AllSites, Site, rows_of_client
 from flower_pca.hints.totals import SumsOfSites
 from flower_pca.hints.units import WIDE
 from flower_pca.rows.local import LocalData
@@ -57,6 +57,8 @@ class Pass:
         The positions of rows that may be the sum of other rows.
     empty : ndarray
         The positions of rows without any value.
+    column : ndarray or None
+        The values of the first column in which sums of rows of the site are looked for, or None if they were not kept.
     """
 
     lowest: Array
@@ -64,6 +66,7 @@ class Pass:
     marks: Array
     large: Array
     empty: Array
+    column: Array | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,9 +202,11 @@ class LargeTables:
                 continue
             telling, large = self.telling.columns[self.telling.varied[i]], found.large
             few = len(large) <= shapes.MOST_SUMS
-            # A sum is a sum in any two columns, which rule out most large rows.
-            if few and not shapes.sums_among(_columns_without_gaps(client, telling[:2]), large):
-                continue
+            # A sum is a sum in any column, which rules out most large rows.
+            if few:
+                one = _columns_of(client, telling[:1]) if found.column is None else found.column[:, None]
+                if not shapes.sums_among(np.nan_to_num(one) if client.missing else one, large):
+                    continue
             rows = _columns_without_gaps(client, telling[: max(_HELD // max(client.n, 1), 2)])
             if not few:  # Sums are among the largest rows.
                 sizes = np.abs(rows[large]).sum(axis=1)
@@ -342,10 +347,13 @@ class Telling:
         for stack in sample.stacks:
             rows = stack.rows[:, :, columns]
             low = np.fmin.reduce(rows, axis=1, initial=np.inf)
-            if not stack.is_complete:
+            if stack.is_complete:
+                sizes, medians = np.abs(rows), stack.median_sizes(columns)
+            else:
                 rows = np.nan_to_num(rows)
-            sizes = np.abs(rows)
-            limits = 1.5 * linalg.median_of_few(sizes.swapaxes(0, 1))
+                sizes = np.abs(rows)
+                medians = linalg.median_of_few(sizes.swapaxes(0, 1))
+            limits = 1.5 * medians
             shares = (sizes > limits[:, None]).mean(axis=1)
             parts.append((shapes.varied_columns(rows), limits, low >= 0.0, shares))
         varied, limits, positive, shares = map(sample.by_site, zip(*parts, strict=True))
@@ -354,6 +362,11 @@ class Telling:
         limited = np.where(positive.sum(axis=1, keepdims=True) >= _FEW, positive, varied)
         none = limited.sum(axis=1, keepdims=True) < 2
         return cls(columns, varied, np.where(none, np.inf, limits), limited | none, positive, shares)
+
+    def first_column(self, place: int) -> int | None:
+        """Return the first column that has several values at a site, or None."""
+        columns = self.columns[self.varied[place]]
+        return int(columns[0]) if len(columns) else None
 
     def at(self, places: Sequence[int]) -> Telling:
         """Return what holds for the sites at these positions, with the columns first that fewest rows exceed."""
@@ -427,7 +440,7 @@ def _blocks_side_by_side(clients: Sequence[LocalData]) -> Iterator[Array]:
     if len(clients) == 1:
         return clients[0].blocks()
     # Long rows are compared faster than short ones.
-    rows = np.stack([Site.of_table(client, "").rows for client in clients], axis=1)
+    rows = np.stack([rows_of_client(client) for client in clients], axis=1)
     return iter([rows.reshape(len(rows), -1)])
 
 
@@ -444,6 +457,9 @@ class SeenRows:
         self._body = n - ENDS if preview.narrow else 0
         self._start = 0
         self._marks = np.empty((n, self._sites))
+        # Reading one column of long rows later would take as long as reading all columns.
+        self._first = preview.telling.first_column(places[0]) if len(places) == 1 else None
+        self._column = None if self._first is None else np.empty(n)
         self._large: list[Array] = []
         self._empty: list[Array] = []
 
@@ -460,6 +476,8 @@ class SeenRows:
             blank = np.isnan(some)
             marks[gaps] = np.where(blank, _GAP, some) @ self._weights
             self._empty.append(start * self._sites + gaps[blank.all(axis=1)])
+        if self._column is not None:
+            self._column[start:stop] = rows[:, self._first]
         self._marks[start:stop] = marks.reshape(-1, self._sites)
         self._large.append(start * self._sites + self._telling.large_rows(rows))
         self._start = stop
@@ -471,16 +489,17 @@ class SeenRows:
     def passes(self) -> list[Pass]:
         """Return what was found at each site."""
         lowest, highest = (ends.by_column.reshape(self._sites, -1) for ends in self._ends)
-        large, empty = (np.concatenate([np.array([], dtype=int), *some]) for some in (self._large, self._empty))
-        return [
-            Pass(
-                lowest[k],
-                highest[k],
-                self._marks[:, k],
-                *(some[some % self._sites == k] // self._sites for some in (large, empty)),
-            )
-            for k in range(self._sites)
-        ]
+        large, empty = (self._by_site(some) for some in (self._large, self._empty))
+        marks, column = self._marks.T, self._column
+        return [Pass(lowest[k], highest[k], marks[k], large[k], empty[k], column) for k in range(self._sites)]
+
+    def _by_site(self, found: list[Array]) -> list[Array]:
+        """Return the positions of rows at each site, from their positions among the rows of all sites side by side."""
+        every = np.concatenate([np.array([], dtype=int), *found])
+        if not len(every):
+            return [every] * self._sites
+        rows, whose = np.divmod(every, self._sites)
+        return [rows[whose == k] for k in range(self._sites)]
 
 
 class _Extremes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import chain
 
 from flower_pca.base.labels import count
 from flower_pca.base.options import reader_argument
@@ -42,7 +41,9 @@ def hints_of(
         return ()
     if names is None:
         names = tables[0].names
-    lines = hints_of_first_lines(chain.from_iterable(table.table.headerless for table in tables))
+    # Only the table of a file has an origin.
+    files = [file for table in tables if table.table.origin is not None for file in table.table.headerless]
+    lines = hints_of_first_lines(files) if files else ()
     found = hints_of_identifiers(find_identifiers(tables, names), names, id_column)
     return (*lines, *sizes, *found, *faults.find_hints(tables, names, most=most))
 

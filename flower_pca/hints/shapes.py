@@ -40,6 +40,7 @@ OFTEN: Final = 5  # smallest number of equal rows that causes a hint
 _ENDS: Final = (7, 2)  # largest and smallest number of lines of statistics that are searched for below a table
 MOST_SUMS: Final = 2000  # maximum number of rows that are compared with sums of other rows
 _TRIED: Final = 50  # maximum number of rows from which a sum is tried to begin, for each row that may be a sum
+_FEW: Final = 3  # number of columns that rule out most lines of statistics
 COLUMNS: Final = 8  # With this many columns, hardly any row is large in all of them by accident.
 _CODES: Final = re.compile(
     r"post_?code|zip_?(code)?|plz|postleitzahl|phone|telefon|\btel\b|fax|iban|(ward|room|bed|station|zimmer)_?(nr|no|number|id)"
@@ -280,7 +281,8 @@ def _possible_statistics_lines(data: AllSites) -> list[list[int]]:
     columns = data.most_varied_columns
     for stack in data.stacks:
         most = min(_ENDS[0], stack.ordered.shape[1] - LEAST)
-        if most >= _ENDS[1]:
+        # A few columns rule out most tables.
+        if most >= _ENDS[1] and _first_lines_fit(stack, columns[:_FEW], most).any():
             for i, k in np.argwhere(_first_lines_fit(stack, columns, most)).tolist():
                 found[stack.places[i]].append(most - k)
     return found
@@ -318,7 +320,7 @@ def _first_lines_fit(stack: Stack, columns: Array, most: int) -> Array:
     lower, upper = np.take_along_axis(stack.ordered[:, :, columns], np.maximum(ranks, 0), axis=1).swapaxes(0, 1)
     total = mean * count
     slack = 6e-3 * deviation + 7e-3 + 1e-9 * (np.abs(total) + high - low)
-    exact = ((np.abs(lines - of) <= slack) for of in (mean, deviation, low, high, number, total))
+    exact = [np.abs(lines - of) <= slack for of in (mean, deviation, low, high, number, total)]
     median = (lower[:, None] - slack <= lines) & (lines <= upper[:, None] + slack)
     left_out = np.isnan(lines) | ~(high > low)
     return np.asarray(np.any([(fits | left_out).all(axis=2) for fits in (median, *exact)], axis=0))
@@ -377,11 +379,15 @@ def _may_hold_sums(data: AllSites) -> list[bool]:
     These are the columns with the most different values: see `AllSites.most_varied_columns`.
     """
     found = [False] * len(data.sites)
+    columns = data.most_varied_columns[:COLUMNS]
     for stack in data.stacks:
-        rows = stack.rows[:, :, data.most_varied_columns[:COLUMNS]]
-        if not stack.is_complete:
+        rows = stack.rows[:, :, columns]
+        if stack.is_complete:
+            large = np.abs(rows) > 1.5 * stack.median_sizes(columns)[:, None]
+        else:
             rows = np.nan_to_num(rows)
-        fits = np.all(_large_entries(rows) | ~varied_columns(rows)[:, None], axis=2)
+            large = _large_entries(rows)
+        fits = np.all(large | ~varied_columns(rows)[:, None], axis=2)
         for i, some in zip(stack.places, fits.any(axis=1).tolist(), strict=True):
             found[i] = some
     return found

@@ -52,14 +52,9 @@ class Site:
     @classmethod
     def of_table(cls, site: Table | LocalData, who: str) -> Site:
         """Return the site with the rows of a table, or with the rows that a client holds."""
-        if isinstance(site, LocalData):
-            # Rows that are stored as one array are not copied, because hints never change rows.
-            blocks = list(site.blocks()) or [site.stored_array()]
-            rows = blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
-        else:
-            rows = site.values
-        rows = np.asarray(rows, dtype=np.float64)
-        return cls(site.site or who, rows, (site.table if isinstance(site, LocalData) else site).place)
+        if not isinstance(site, LocalData):
+            return cls(site.site or who, np.asarray(site.values, dtype=np.float64), site.place)
+        return cls(site.site or who, rows_of_client(site), site.table.place)
 
     @classmethod
     def sampled(cls, site: Table | LocalData, who: str, most: int) -> Site:
@@ -95,6 +90,15 @@ class Site:
             bits *= odd
             marks[i : i + step] = bits.sum(axis=1, dtype=np.uint64)
         return marks
+
+
+def rows_of_client(client: LocalData) -> Array:
+    """Return all rows of a client in double precision. Rows that are stored as one such array are not copied."""
+    rows = client.measured.only
+    if rows is None:
+        blocks = list(client.blocks()) or [client.stored_array()]
+        rows = blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
+    return np.asarray(rows, dtype=np.float64)
 
 
 @functools.lru_cache(maxsize=1)  # Most sites of a simulation have as many rows as the one before.
@@ -172,6 +176,16 @@ class Stack:
         steps = (np.diff(self.ordered, axis=1) > 0.0).sum(axis=1)
         return np.asarray(steps + (self.value_counts > 0))
 
+    def median_sizes(self, columns: Array) -> Array:
+        """Return the medians of the absolute values of some columns at each site, s x c. No value may be missing."""
+        values = self.ordered.swapaxes(1, 2)[:, columns]
+        n = values.shape[2]
+        found = []
+        for k in (n - 1) // 2, n // 2:
+            # The interval [-t, t] with k + 1 values holds neighbors in ascending order.
+            found.append(np.maximum(-values[..., : n - k], values[..., k:]).min(axis=2))
+        return np.asarray(found[0] / 2.0 + found[1] / 2.0)
+
     def levels(self) -> Array:
         """Return the tenth, fiftieth and ninetieth percentile of each column at each site, s x 3 x d."""
         shares = np.multiply.outer([0.1, 0.5, 0.9], np.maximum(self.value_counts - 1, 0))
@@ -236,6 +250,8 @@ class AllSites:
 
     def by_site(self, parts: Sequence[Array]) -> Array:
         """Return arrays that hold a part for each site of a stack as one array, in the order of the sites."""
+        if len(parts) == 1:
+            return parts[0]
         return np.asarray(np.concatenate(parts)[self._order])
 
     @functools.cached_property
@@ -265,12 +281,12 @@ class AllSites:
         hashes = np.sort(np.concatenate([site.row_hashes for site in self.sites]))
         return bool((hashes[1:] == hashes[:-1]).any())
 
-    @property
+    @functools.cached_property
     def smallest(self) -> Array:
         """The smallest value of each column."""
         return np.asarray(self.two_smallest[0])
 
-    @property
+    @functools.cached_property
     def largest(self) -> Array:
         """The largest value of each column."""
         return np.asarray(self.two_largest[0])
@@ -327,5 +343,5 @@ class AllSites:
 def _two_smallest(parts: Sequence[Array]) -> Array:
     """Return the two smallest values of each column in parts (s x n x d) of the values, 2 x d."""
     d = parts[0].shape[2]
-    every = np.concatenate([*(part.reshape(-1, d) for part in parts), np.full((1, d), np.nan)])
+    every = np.concatenate([part.reshape(-1, d) for part in parts] + [np.full((1, d), np.nan)])
     return np.asarray(np.sort(every, axis=0)[:2])

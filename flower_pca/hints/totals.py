@@ -36,9 +36,10 @@ class SumsOfSites:
     @classmethod
     def of(cls, clients: Sequence[LocalData]) -> SumsOfSites:
         """Return the sums of these clients, up to a few rounding errors."""
-        means, seen = zip(*(client.measured.approximate_means() for client in clients), strict=True)
-        counts = np.stack([np.broadcast_to(some, mean.shape) for some, mean in zip(seen, means, strict=True)])
-        return cls(np.stack(means) * counts, counts.astype(np.float64))
+        totals, counts = np.empty((2, len(clients), clients[0].d))
+        for i, client in enumerate(clients):
+            totals[i], counts[i] = client.measured.approximate_means()
+        return cls(totals * counts, counts)
 
 
 def totals_by_sums(data: AllSites, clients: Sequence[LocalData], sums: SumsOfSites) -> dict[int, tuple[int, str]]:
@@ -112,20 +113,18 @@ def lines_of_totals(data: AllSites) -> dict[int, tuple[int, str]]:
         rows = stack.rows
         if rows.shape[1] <= LEAST:
             continue
-        units = _unit_of_last_place(rows[:, :LEAST]).min(axis=1)
         # Check the last two lines, because a line of means may follow a line of sums.
         for tables in (rows, rows[:, :-1])[: rows.shape[1] - LEAST]:
-            for k in np.flatnonzero(_look_like_totals(tables, units, complete=stack.is_complete)).tolist():
+            for k in _positions_of_totals(tables, complete=stack.is_complete):
                 if what := _sum_or_mean(tables[k, -1], tables[k, :-1], 2 * len(data.sites)):
                     found[stack.places[k]] = (tables.shape[1] - 1, what)
     return dict(sorted(found.items()))
 
 
-def _look_like_totals(tables: Array, units: Array, *, complete: bool) -> Array:
-    """Return for each table (s x n x d) whether its last line may be the sum or the mean of the lines above it.
+def _positions_of_totals(tables: Array, *, complete: bool) -> list[int]:
+    """Return the tables (of s x n x d) whose last line may be the sum or the mean of the lines above it.
 
-    `units` (s x d) are the smallest units of the last place in the first lines. `complete` is true if no value is
-    missing.
+    `complete` is true if no value is missing.
     """
     last, above = tables[:, -1], tables[:, :-1]
     n = above.shape[1]
@@ -136,14 +135,25 @@ def _look_like_totals(tables: Array, units: Array, *, complete: bool) -> Array:
         total = np.nansum(above, axis=1)
         mean = total / np.maximum((~np.isnan(above)).sum(axis=1), 1)
     first = above[:, :LEAST]
-    rounding = _unit_of_last_place(last)
-    slack = rounding + _rounding_of_sum(units, n + 1) + 1e-8 * np.abs(total)
-    sums = (np.abs(last - total) <= slack).any(axis=1)
     # A line of means holds the mean of every column that varies. Only columns that vary in the first lines are checked.
-    varies = np.fmax.reduce(first, axis=1) > np.fmin.reduce(first, axis=1)
-    slack = rounding + _most_rounding_of_sum(n) / n + 1e-8 * np.abs(mean)
-    means = ((np.abs(last - mean) <= slack) | np.isnan(last) | ~varies).all(axis=1)
-    return np.asarray(sums | means)
+    left_out = np.isnan(last) | ~(np.fmax.reduce(first, axis=1) > np.fmin.reduce(first, axis=1))
+
+    def fits(some: Array, rounding: Any, of_sum: Any) -> Array:
+        line, sums, means = last[some], total[some], mean[some]
+        slack = rounding + of_sum + 1e-8 * np.abs(sums)
+        are_sums = (np.abs(line - sums) <= slack).any(axis=1)
+        slack = rounding + _most_rounding_of_sum(n) / n + 1e-8 * np.abs(means)
+        return np.asarray(are_sums | ((np.abs(line - means) <= slack) | left_out[some]).all(axis=1))
+
+    # No unit of a last place exceeds 1, so units are looked for only in the tables that these bounds leave.
+    possible = np.arange(len(tables))
+    possible = possible[fits(possible, 1.0, _most_rounding_of_sum(n + 1))]
+    if not len(possible):
+        return []
+    # The first lines show how many decimal places the numbers have.
+    units = _unit_of_last_place(tables[possible, :LEAST]).min(axis=1)
+    fit = fits(possible, _unit_of_last_place(last[possible]), _rounding_of_sum(units, n + 1))
+    return [int(k) for k in possible[fit]]
 
 
 def _sum_or_mean(

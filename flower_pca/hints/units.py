@@ -82,10 +82,12 @@ def mixed_units(data: AllSites) -> Iterator[str]:
             cut = _GROUP + int(np.argmax(column[_GROUP : 1 - _GROUP] / column[_GROUP - 1 : -_GROUP]))
             groups = column[:cut], column[cut:]
             words = _two_groups(*groups)
-            alone = not any(data.value_counts[k, j] >= LEAST for k in range(len(data.sites)) if k != i)
+            if not words:
+                continue
+            alone = not (np.delete(data.value_counts[:, j], i) >= LEAST).any()
             if alone and words not in _DECIMAL:
                 continue
-            if words and not _both_elsewhere(data, i, j, float(np.sqrt(groups[0][-1] * groups[1][0]))):
+            if not _both_elsewhere(data, i, j, float(np.sqrt(groups[0][-1] * groups[1][0]))):
                 low, high = (float(np.median(group)) for group in groups)
                 few = min(len(group) for group in groups)
                 yield (

@@ -354,9 +354,9 @@ class LocalData(RowOperator):
         The measurements of the rows are shared, but the cached properties of this view are not copied.
         """
         kind = type(self)
-        view = object.__new__(kind)
+        view, cached = object.__new__(kind), _names_of_cached_properties(kind)
         for name, value in self.__dict__.items():
-            if not isinstance(getattr(kind, name, None), functools.cached_property):
+            if name not in cached:
                 view.__dict__[name] = value
         view.frame, view._once, view._copy = Frame(), False, False
         return view
@@ -625,6 +625,11 @@ class LocalData(RowOperator):
     def _sparse_without_gaps(self) -> Iterator[Any]:
         """The pieces of sparse rows, with missing values replaced."""
         return self.measured.without_gaps(self._full_frame.fill)
+
+
+@functools.cache
+def _names_of_cached_properties(kind: type[LocalData]) -> frozenset[str]:
+    return frozenset(name for name in dir(kind) if isinstance(getattr(kind, name), functools.cached_property))
 
 
 def _share_names_of_cached_properties() -> None:

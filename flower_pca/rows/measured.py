@@ -80,12 +80,14 @@ class Measured:
         The precision in which products are computed.
     missing : int
         The number of missing values.
+    only : ndarray or None
+        The rows as one array if they are a single block in memory, or None.
     watch : Watch or None
         The function that got the blocks of the first pass.
     """
 
     # A simulation has thousands of these objects, most of them with few rows, so slots save memory.
-    __slots__ = ("_facts", "_only", "columns", "d", "dtype", "missing", "n", "rows", "sparse", "watch")
+    __slots__ = ("_facts", "columns", "d", "dtype", "missing", "n", "only", "rows", "sparse", "watch")
 
     def __init__(
         self,
@@ -104,7 +106,7 @@ class Measured:
         self.dtype = source.product_precision(rows.dtype)
         self._facts: dict[Hashable, Any] = {} if moments is None else {"moments": moments}
         # Most clients of a simulation have so few rows that they are a single block, which is kept here.
-        self._only = adapters.only_block(rows)
+        self.only = adapters.only_block(rows)
         self.missing = 0
         if look is not None:
             self.missing = self._count_missing(look, allowed=missing)
@@ -131,7 +133,7 @@ class Measured:
 
         It is computed again if it is needed again.
         """
-        if self._only is not None and not self.sparse and self.n < self.d:
+        if self.only is not None and not self.sparse and self.n < self.d:
             self._facts.pop("mean", None)
 
     def select_rows(self, rows: Array) -> Measured:
@@ -166,6 +168,8 @@ class Measured:
 
     def rows_at(self, rows: Array) -> Any:
         """Return the rows with these ascending indices as one array, dense or sparse."""
+        if self.only is not None:
+            return self.only[rows]
         return source.all_rows(adapters.rows_of_source(self.rows, rows))
 
     def stored_array(self) -> Any:
@@ -190,8 +194,8 @@ class Measured:
 
     def stored_blocks(self) -> Iterator[Any]:
         """Return an iterator over blocks of rows, or over pieces of sparse rows, in the data type for computations."""
-        if self._only is not None:
-            return iter((self._only,))
+        if self.only is not None:
+            return iter((self.only,))
         if self.sparse:
             return source.complete_pieces(self.rows)
         pieces = source.complete_pieces(self.rows)

@@ -113,22 +113,28 @@ def find_outlying(
     by_chance = np.maximum(ratio, 1.0) / np.sqrt(n)
     logarithms = np.log(ratio)
     spread = np.abs(logarithms)
-    scores = {OutlyingKind.MEAN: np.minimum(off / _FAR, _relative_distances(off, by_chance) / _SURE_OF_MEAN)}
-    sure = _relative_distances(spread, np.sqrt(2.0 / n)) / _SURE_OF_SPREAD
-    # Only larger deviations count, and only in columns that vary at every site. The reason is that a site can lack
-    # the rare values of a column, so that its deviation is small or 0.
-    least = _WIDE if len(enough) >= _SEVERAL_SITES else _WIDE_AMONG_FEW
-    wide = logarithms / np.log(np.maximum(least, _CELL / np.sqrt(n)))
-    same = (deviations == 0.0).all(axis=1, keepdims=True)
-    rare = ((deviations == 0.0) & ~same).any(axis=0)
-    scores[OutlyingKind.SPREAD] = np.where(rare, 0.0, np.minimum(wide, sure))
-    scores[OutlyingKind.ORDER] = _column_order_scores(logarithms, sure)
+    # A kind of difference that is too small at all sites is not compared with the usual difference between sites.
+    scores: dict[OutlyingKind, Array] = {}
+    if _may_exceed(off, _FAR):
+        scores[OutlyingKind.MEAN] = np.minimum(off / _FAR, _relative_distances(off, by_chance) / _SURE_OF_MEAN)
+    if _may_exceed(spread, np.log(_SWAPPED)):
+        sure = _relative_distances(spread, np.sqrt(2.0 / n)) / _SURE_OF_SPREAD
+        # Only larger deviations count, and only in columns that vary at every site. The reason is that a site can lack
+        # the rare values of a column, so that its deviation is small or 0.
+        least = _WIDE if len(enough) >= _SEVERAL_SITES else _WIDE_AMONG_FEW
+        wide = logarithms / np.log(np.maximum(least, _CELL / np.sqrt(n)))
+        same = (deviations == 0.0).all(axis=1, keepdims=True)
+        rare = ((deviations == 0.0) & ~same).any(axis=0)
+        scores[OutlyingKind.SPREAD] = np.where(rare, 0.0, np.minimum(wide, sure))
+        scores[OutlyingKind.ORDER] = _column_order_scores(logarithms, sure)
     if block is not None and products is not None:
         scores[OutlyingKind.CORRELATIONS] = _correlation_scores(n, spread, deviations, block, products[enough])
     still = deviations[:, varies] == 0.0
-    # The probability that all columns of a site are constant by accident is estimated from the other sites.
-    by_accident = np.prod((still.sum(axis=0) - still + 1.0) / (len(enough) + 1.0), axis=1)
-    constant = still.all(axis=1) & (by_accident < _ACCIDENT)
+    constant = still.all(axis=1)
+    if constant.any():
+        # The probability that all columns of a site are constant by accident is estimated from the other sites.
+        by_accident = np.prod((still.sum(axis=0) - still + 1.0) / (len(enough) + 1.0), axis=1)
+        constant &= by_accident < _ACCIDENT
     found = []
     largest = {kind: score.max(axis=1) for kind, score in scores.items()}
     # Only sites with a score above the threshold are examined one by one.
@@ -173,6 +179,11 @@ def replace_uncertain(values: Array, means: Array, deviations: Array) -> tuple[A
     return np.where(enough, means, usual[0]), np.where(enough, deviations, usual[1])
 
 
+def _may_exceed(values: Array, most: float) -> bool:
+    """Return whether some value exceeds `most`, or is not a number."""
+    return not bool((values <= most).all())
+
+
 def _relative_distances(distances: Array, by_chance: Array) -> Array:
     """Return distances of sites as multiples of the typical distance, or of the distance by chance if it is larger."""
     return np.asarray(distances / np.maximum(_MAD * linalg.median_of_few(distances), by_chance))
@@ -205,11 +216,14 @@ def _correlation_scores(n: Array, spread: Array, deviations: Array, block: Array
     usual = linalg.median_of_few(correlations)
     correlations -= usual
     off = np.linalg.norm(correlations, axis=2)
+    much = np.maximum(_CHANGED_CORRELATIONS * np.linalg.norm(usual, axis=1), np.finfo(float).tiny)
+    changed = np.asarray(off / much)
+    if not _may_exceed(changed, 1.0):
+        return changed
     width = block.shape[1]
     heavy = np.maximum(np.sqrt(2.0 * n) * _MAD * np.median(spread), 1.0)
     by_chance = heavy * np.sqrt(width / n)
-    much = np.maximum(_CHANGED_CORRELATIONS * np.linalg.norm(usual, axis=1), np.finfo(float).tiny)
-    found = np.minimum(off / much, _relative_distances(off, by_chance) / _SURE_OF_CORRELATIONS)
+    found = np.minimum(changed, _relative_distances(off, by_chance) / _SURE_OF_CORRELATIONS)
     extreme = (spread > np.log(1.25)).any(axis=1)
     return np.asarray(np.where(extreme[:, None], 0.0, found))
 

@@ -7,6 +7,7 @@ from cases import every
 from results import assert_same_bits
 
 from flower_pca import ConfigError, make, simulate
+from flower_pca.base.options import with_advice_written
 
 D, K = 1_500, 5
 
@@ -38,6 +39,14 @@ def test_every_residual_is_at_most_what_is_promised():
     found = simulate("krylov", some_spectrum("half"), n_components=K, tol="auto")
     values = found.explained_variance_ * (found.n_samples_ - 1)
     assert (found.residuals_ <= np.maximum(1e-6 * values[0], 0.05 * np.sqrt(2.0 / 300) * values)).all()
+
+
+def test_the_advice_of_the_status_is_named_as_in_each_interface():
+    words = simulate("krylov", some_spectrum("half"), n_components=K, tol="auto").status.words
+    assert "use tol=1e-08 for more precision" in words
+    assert "use --tol=1e-08 for more precision" in with_advice_written(
+        words, lambda advice: f"--{advice[1]}={advice[2]}"
+    )
 
 
 def test_components_that_stand_out_are_found_as_before():

@@ -474,11 +474,11 @@ class Krylov(Iterative[KrylovState]):
         return np.hstack([known, noise / np.sqrt(model.d)])
 
     def _state_after_product(self, state: KrylovState, S: Array, *, rounds: int) -> KrylovState:
-        widest = self._widest_basis(state)
+        widest, before = self._widest_basis(state), state.size
         basis = state.Q.add(state.block, widest)
         Q = basis.columns
         # C is symmetric, so H already contains the part of S along the older columns, up to rounding.
-        known = state.H[state.size :].T
+        known = state.H[before:].T
         own = state.block.T @ S
         T = linalg.block_matrix(state.T, known, known.T, own)
         # If a fraction of the variance is wanted, all converged values are needed. After a warm start, eigenvalues
@@ -500,7 +500,7 @@ class Krylov(Iterative[KrylovState]):
 
             def ends(R: Array) -> bool:
                 """Return whether the run ends with this product, so that the next block is never sent."""
-                H = linalg.block_matrix(state.H, inside, np.zeros((len(R), state.size)), R)
+                H = linalg.block_matrix(state.H, inside, np.zeros((len(R), before)), R)
                 newest = replace(state, Q=basis, H=H, lost=np.append(state.lost, np.zeros(S.shape[1])))
                 residuals = newest.residuals(values[: state.k], W[:, : state.k])
                 return self._wanted_count_and_residual(newest, values, residuals)[1] <= state.progress.tol * first
@@ -515,7 +515,7 @@ class Krylov(Iterative[KrylovState]):
             lost = linalg.column_norms(rest - Q @ off - block @ along)
         block = np.ascontiguousarray(block)
         del rest  # While the basis is cut, two bases are in memory, so other large arrays are freed first.
-        H = linalg.block_matrix(state.H, inside, np.zeros((len(along), state.size)), along)
+        H = linalg.block_matrix(state.H, inside, np.zeros((len(along), before)), along)
         random = state.random
         if random.shape[1]:
             random = np.vstack([random, np.zeros((Q.shape[1] - len(random), random.shape[1]))])
@@ -549,7 +549,7 @@ class Krylov(Iterative[KrylovState]):
             state = state.with_block(self._next_block(state, state.k + 2))
         # This check needs all Ritz vectors of T, so it must precede the cut.
         hides = state.warm and state.fraction is None and state.may_hide_eigenvalue(values, W)
-        if state.size + state.block.shape[1] > widest:
+        if Q.shape[1] + state.block.shape[1] > widest:
             state = state.thick_restart(values[:some], W[:, :some])
         gain = float(values[:k].sum())
         progress = state.progress.step(error / first, gain=gain, rounds=rounds)

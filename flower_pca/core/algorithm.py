@@ -21,7 +21,7 @@ from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import OTHER_SERVER, ProtocolError
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.options import option
+from flower_pca.base.options import marks_of, option
 from flower_pca.core.kinds import Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Stage
@@ -120,7 +120,9 @@ class Algorithm(Stage[S]):
             return status
         if values is None or residuals is None:
             return status
-        return self.corrected(replace(status, words=status.words + model.remaining_doubts), model, values, residuals)
+        if doubts := model.remaining_doubts:
+            status = replace(status, words=marks_of(status.words) + doubts)
+        return self.corrected(status, model, values, residuals)
 
     def corrected(self, status: Status, model: Model, values: Array, residuals: Array) -> Status:
         """Return the status of a run that reached its goal, corrected by the eigenvalues and true residuals."""
@@ -457,7 +459,8 @@ def ritz_step(
         largest = max(float(values[0]), np.finfo(float).tiny)
         error = float(residuals[:k].max() / largest)
     gain = float(values[:k].sum())
-    coarse = fewest_bits_within(progress.rounding_allowed) < progress.bits
+    # Without `bits`, all messages have the same number of bits.
+    coarse = bool(progress.bits) and fewest_bits_within(progress.rounding_allowed) < progress.bits
     return values, Z, CZ, replace(progress.step(error, gain=gain, rounds=rounds), coarse=coarse)
 
 

@@ -252,7 +252,8 @@ class Position:
 
     def without_past(self, total: Any) -> Position:
         """Return the position without the parts of the state that the stage does not need to process `total`."""
-        return replace(self, state=self.stage.without_past(self.state, total))
+        state = self.stage.without_past(self.state, total)
+        return self if state is self.state else replace(self, state=state)
 
     def after_answers(self, total: Any, clients: frozenset[int]) -> Position:
         """Return the position after a complete round: `total` are the merged answers of `clients`."""
@@ -402,10 +403,12 @@ class Position:
     def _with_true_residuals(self, layers: Iterable[Layer], *, binding: bool) -> Position:
         """Return the position with the true residuals, and with the figures of the layers."""
         # With a privacy budget, residuals measure the noise and not the remaining error.
-        model = self.model if binding else replace(self.model, status=self.algorithm.verify(self.model))
+        model = self.model
+        if not binding and (status := self.algorithm.verify(model)) is not model.status:
+            model = replace(model, status=status)
         for layer in layers:
             model = layer.finish_closing(model)
-        return replace(self, model=model)
+        return self if model is self.model else replace(self, model=model)
 
     def _at_next(self) -> Position:
         return self._before_next().started()

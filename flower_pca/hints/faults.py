@@ -83,7 +83,8 @@ def find_hints(
     found = [_hint_of_few_rows(tables, shapes)]
     if _can_be_looked_at(shapes, most):
         data = AllSites.of_tables(tables, tables[0].names if names is None else names)
-        found += _hints_by_kind(data, _OF_ROWS, _OF_COLUMNS)
+        of_rows = (*_OF_ROWS, *_OF_EQUAL_ROWS) if data.has_equal_rows else _OF_ROWS
+        found += _hints_by_kind(data, of_rows, _OF_COLUMNS)
     elif whole := _clients_to_sample(tables, shapes):
         some, left_out = _hints_of_large_tables(whole, tables[0].names if names is None else names, most)
         found += [*some, not_looked_for(left_out)]
@@ -370,15 +371,9 @@ def _is_constant_rare_elsewhere(data: AllSites, i: int, j: int) -> bool:
 _Kind = Callable[[AllSites], Iterable[str]]
 _Shape = tuple[int, int, bool]  # the numbers of rows and columns, and whether the rows are a sparse matrix
 _OF_ROWS: Final[tuple[_Kind, ...]] = (
-    *(
-        empty_rows_and_columns,
-        lines_of_totals_hints,
-        shapes.lines_of_statistics,
-        shapes.totals_anywhere,
-        doubles,
-        shapes.repeated_row,
-    ),
-)
+    empty_rows_and_columns, lines_of_totals_hints, shapes.lines_of_statistics, shapes.totals_anywhere,
+)  # fmt: skip
+_OF_EQUAL_ROWS: Final[tuple[_Kind, ...]] = (doubles, shapes.repeated_row)
 _OF_COLUMNS: Final[tuple[_Kind, ...]] = (
     *(
         codes_for_missing,

@@ -138,11 +138,13 @@ def _positions_of_totals(tables: Array, *, complete: bool) -> list[int]:
     # A line of means holds the mean of every column that varies. Only columns that vary in the first lines are checked.
     left_out = np.isnan(last) | ~(np.fmax.reduce(first, axis=1) > np.fmin.reduce(first, axis=1))
 
+    of_mean = _most_rounding_of_sum(n) / n
+
     def fits(some: Array, rounding: Any, of_sum: Any) -> Array:
         line, sums, means = last[some], total[some], mean[some]
         slack = rounding + of_sum + 1e-8 * np.abs(sums)
         are_sums = (np.abs(line - sums) <= slack).any(axis=1)
-        slack = rounding + _most_rounding_of_sum(n) / n + 1e-8 * np.abs(means)
+        slack = rounding + of_mean + 1e-8 * np.abs(means)
         return np.asarray(are_sums | ((np.abs(line - means) <= slack) | left_out[some]).all(axis=1))
 
     # No unit of a last place exceeds 1, so units are looked for only in the tables that these bounds leave.

@@ -8,7 +8,7 @@ the gap follows. The direction does not change the components.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, AsksForProduct, Stage, status_when
-from flower_pca.stages.site_share import with_site_share
+from flower_pca.stages.site_share import SITE_SHARE, site_share
 
 # The bound on each column's entry in `_trace_outside` is applied this many times. Each pass uses the sum from the
 # previous pass.
@@ -80,18 +80,19 @@ class RayleighRitz(AsksForProduct, Stage[RitzState]):
             residuals = np.hypot(residuals, measured - values)
         model = replace(model, basis=Z, product=Y, values=values, residuals=residuals)
         k = model.k
+        found: dict[str, Any] = {}
         if k < len(values):
-            model = replace(model, next_value=float(values[k]), next_residual=float(residuals[k]))
+            found |= {"next_value": float(values[k]), "next_residual": float(residuals[k])}
         elif state.image is not None and state.image.shape[1]:
             outside = linalg.complement(state.image, Z)
             following, _, _, off = linalg.rayleigh_ritz(state.beside, outside)
-            model = replace(model, next_value=float(following[0]), next_residual=float(off[0]))
-        model = with_site_share(model)
-        if model.sizes is None:
-            return model
-        squares = model.n * (model.sizes / model.frame.column_divisors) ** 2
-        rest = _trace_outside(squares, Z[:, :k], Y[:, :k])
-        return replace(model, rest=rest)
+            found |= {"next_value": float(following[0]), "next_residual": float(off[0])}
+        if (share := site_share(model)) is not None:
+            found["left"] = {**model.left, SITE_SHARE: share}
+        if model.sizes is not None:
+            squares = model.n * (model.sizes / model.frame.column_divisors) ** 2
+            found["rest"] = _trace_outside(squares, Z[:, :k], Y[:, :k])
+        return replace(model, **found) if found else model
 
 
 def _nearest_within_trace(values: Array, trace: float, errors: Array) -> Array:

@@ -7,7 +7,6 @@ answers, the shares therefore need no additional message.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -36,8 +35,8 @@ _ROUNDING: Final = 1e-9  # the amount by which a share may exceed 1 because of r
 _ROUNDED: Final = 0.05
 
 
-def with_site_share(model: Model) -> Model:
-    """Return the model with the share of each component's sum of squares between sites, if it can be computed.
+def site_share(model: Model) -> Array | None:
+    """Return the share of each component's sum of squares between sites, (k,), or None if it cannot be computed.
 
     The share is eta^2_j = sum_s n_s (z_j'(m_s - m))^2 / sum_i (z_j'(x_i - m))^2 with the means m_s of
     the sites and the mean m of all rows, in the frame. The share cannot be computed under masks or noise,
@@ -46,14 +45,14 @@ def with_site_share(model: Model) -> Model:
     of a small component. If each site's own means were subtracted, the share would be 0 without any meaning.
     """
     if SITE_SUMS not in model.sites or (model.counted is not None and model.counted.weights):
-        return model
+        return None
     if has_no_site_means(model):
-        return model
+        return None
     assert model.values is not None
     rows, sums = model.sites[SITE_ROWS].astype(np.float64), model.sites[SITE_SUMS]
     n = rows.sum()
     if n != model.n or n <= len(rows):
-        return model
+        return None
     means = sums @ model.columns[:, : model.k] / rows[:, None]
     mean = rows @ means / n
     between = rows @ (means - mean) ** 2
@@ -62,11 +61,11 @@ def with_site_share(model: Model) -> Model:
     if model.block_rounding:
         errors = model.product_errors(model.columns[:, : model.k], model.values[: model.k])
         if (errors > _ROUNDED * within_frame).any():
-            return model
+            return None
     share = np.where(varies, between / np.where(varies, within_frame, 1.0), 0.0)
     if (share > 1.0 + _ROUNDING).any():  # Different rows have answered the opening and the last message.
-        return model
-    return replace(model, left={**model.left, SITE_SHARE: np.minimum(share, 1.0)})
+        return None
+    return np.asarray(np.minimum(share, 1.0))
 
 
 def has_no_site_means(model: Model) -> bool:

@@ -188,7 +188,7 @@ class LargeTables:
             if not fits.any():
                 return
             some = telling[:few]
-            fits &= _may_be_statistics(self, some, looked[:, :few], ends[:, :, :few], sums.totals[:, some])
+            fits = _may_be_statistics(self, fits, some, looked[:, :few], ends[:, :, :few], sums.totals[:, some])
         for i in np.flatnonzero(fits).tolist():
             client = self.clients[i]
             if said := shapes.statistics_below(_columns_of(client, telling[looked[i]])):
@@ -638,15 +638,20 @@ def _differ(clients: Sequence[LocalData], some: Array, others: Array) -> Array:
     return np.array([not np.array_equal(rows[a], rows[b], equal_nan=True) for a, b in pairs])
 
 
-def _may_be_statistics(tables: LargeTables, columns: Array, looked: Array, ends: Array, totals: Array) -> Array:
+def _may_be_statistics(
+    tables: LargeTables, sites: Array, columns: Array, looked: Array, ends: Array, totals: Array
+) -> Array:
     """Return for each site whether one of the last lines may hold a statistic of the lines above them.
 
-    Only these columns of the sample are read, and at each site only those that are `looked` at (sites x c). `ends`
-    (sites x 2 x c) are their extremes, and `totals` (sites x c) their sums over all rows.
+    Of the sample, only these sites and columns are read, and at each site only the columns that are `looked` at
+    (sites x c). `ends` (sites x 2 x c) are their extremes, and `totals` (sites x c) their sums over all rows.
     """
     found = np.zeros(len(tables.clients), dtype=bool)
     for stack in tables.sample.stacks:
-        places, rows = stack.places, stack.rows[:, :, columns]
+        some = np.flatnonzero(sites[stack.places]).tolist()
+        if not some:
+            continue
+        places, rows = [stack.places[k] for k in some], np.stack([stack.tables[k][:, columns] for k in some])
         above, below = rows[:, :-ENDS], rows[:, -_LINES:]
         n = np.array([[[tables.clients[i].n]] for i in places])
         std, mean_of = (np.std, np.mean) if stack.is_complete else (np.nanstd, np.nanmean)

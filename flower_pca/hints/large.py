@@ -183,7 +183,7 @@ class LargeTables:
         looked = varied & (np.cumsum(varied, axis=1) <= np.array(most)[:, None])
         looked[[client.n <= 2 * ENDS for client in self.clients]] = False
         looked[looked.sum(axis=1) < 2] = False
-        fits = looked.any(axis=1)
+        fits = np.asarray(looked.any(axis=1))
         for few in (_FEW, len(telling)):  # A few columns rule out most tables.
             if not fits.any():
                 return

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from flower_pca.algorithms.krylov import AUTO, MESSAGE, Krylov, source_of_noise
-from flower_pca.algorithms.rehearsal import is_due, rehearse, rounds_by_errors
+from flower_pca.algorithms.rehearsal import converges_within, is_due, rounds_by_errors
 from flower_pca.base import labels, linalg
 from flower_pca.base.errors import DataError
 from flower_pca.base.history import Outcome, Status
@@ -332,7 +332,7 @@ class Auto(Krylov):
         spare = self.max_rounds - state.progress.rounds
         # A node's rules may limit all columns that it sends to d, and Covariance counts as several columns.
         exceeds = state.size + _OPENING_COLUMNS + size // d >= d
-        if exceeds or most > min(spare, rounds_by_errors(state)) or rehearse(chosen, state, model, most=most) < most:
+        if exceeds or most > min(spare, rounds_by_errors(state)) or converges_within(most - 1, state):
             return ""
         return (
             f"auto chose krylov for {labels.count(state.progress.rounds, 'message')}, then covariance: krylov was "

@@ -17,6 +17,7 @@ from flower_pca.strategies import PCAStrategy
 
 ROWS = [X @ rotation(60, 0) for X in shards([90, 50, 70], 0.8 ** np.arange(60), shift=0.1)]
 FEW = pytest.mark.parametrize("bits", [32, 16])
+WIRES = ("float64", "auto")
 LEAST = {32: 2.0**-24, 16: 2.0**-11}
 
 
@@ -111,6 +112,23 @@ def test_messages_have_fewer_bits_where_their_rounding_does_not_show(algorithm, 
     assert down < share + 0.2 * mask  # Set-ups of masks have no numbers to round.
     truth = pooled(ROWS).components[:3]
     assert few.angle_to(truth) <= whole.angle_to(truth) + tol
+
+
+@every(("d", "k", "tol", "mask"), [(150, 3, 1e-6, False), (300, 4, 1e-8, False), (300, 3, 1e-8, True)])
+def test_columns_behind_the_components_that_have_not_converged_do_not_turn_them(d, k, tol, mask):
+    """The last products have few bits, and such columns consist of them where all other eigenvalues are alike."""
+    n = 6 * d
+    X = np.random.default_rng(d).standard_normal((n, d))
+    X[:, :k] *= np.linspace(5.0, 3.0, k)
+    data = np.split(X @ rotation(d, 0), [n // 4, n // 2])
+    whole, few = (simulate("krylov", data, n_components=k, tol=tol, wire=wire, mask=mask) for wire in WIRES)
+    assert few.history.bytes_down < whole.history.bytes_down
+    assert few.status.ok
+    C = np.cov(np.vstack(data), rowvar=False)
+    off = few.components_ @ C - few.explained_variance_[:, None] * few.components_
+    sizes = np.linalg.norm(off, axis=1) / np.linalg.norm(C, 2)
+    assert sizes.max() <= 1.05 * tol
+    assert (sizes <= 1.05 * few.residuals_ + 1e-14).all()
 
 
 @pytest.mark.parametrize("settings", [{"n_components": 0.9}, {"n_components": 3, "init": "rows"}])

@@ -457,11 +457,12 @@ class Krylov(Iterative[KrylovState]):
         values, W = linalg.eigh_leading(state.T, state.k + self.oversample)
         W = W[:, : state.k + self.oversample]
         basis, turn = linalg.newton_orthonormalized_qr(linalg.product_in_memory_order(state.Q.columns, W))
-        if state.coarse:
-            # Columns behind the first k have large parts in the newest blocks. With few bits, the errors of their
-            # products would turn the components in the closing step, but T does not contain these errors.
-            state = replace(state, H=np.vstack([state.T, state.H[state.size :]]))
         product = state.product(np.linalg.solve(turn.T, W.T).T)
+        if state.coarse:
+            # Columns behind the first k have large parts in the newest blocks, whose products have few bits. In the
+            # closing step, the errors of these products would turn the components. T does not contain these errors.
+            off = (state.H[: state.size] - state.T) @ W[:, state.k :]
+            product[:, state.k :] -= linalg.product_in_memory_order(state.Q.columns, off)
         coarse = state.coarse * max(float(values[0]), 0.0)
         return replace(model, basis=np.ascontiguousarray(basis), product=product, coarse=coarse)
 

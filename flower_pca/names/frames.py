@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from flower_pca.base.errors import DataError, marked_private
-from flower_pca.base.labels import clean_name, is_missing
+from flower_pca.base.labels import clean_names, is_missing
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import kind_of_cell
 from flower_pca.names.columns import ColumnNames, unusable_columns_error
@@ -28,7 +28,7 @@ def fields_of_frame(frame: Any, who: str) -> dict[str, Any]:
         got = f"{names[texts.index(True)]!r} and {names[texts.index(False)]!r}"
         raise DataError(f"Some column names of {who} are text, but others are not: {got}. Rename these columns.")
     # `Columns` refuses duplicate names, because a duplicate name would select several columns.
-    unique = ColumnNames(tuple(clean_name(text_of_label(name)) for name in names), who).names
+    unique = ColumnNames(clean_names(tuple(map(text_of_label, names))), who).names
     if (whole := _values_of_one_dtype(frame)) is not None:
         return {"values": whole, "names": unique, "ids": _index_as_ids(frame)}
     parts = {text: _numbers(frame[name]) for text, name in zip(unique, names, strict=True)}

@@ -39,6 +39,7 @@ _SAMPLE: Final = 2**14  # target number of entries in a sample of rows
 _MOST: Final = 64  # maximum number of rows in a sample
 _GAPS: Final = 2**23  # Positions of at most this many missing values are kept, which take five bytes each.
 _LEAST: Final = 9  # A sample has at least about this many rows, however long they are.
+_MEAN_AS_STORED: Final = "mean in stored order"  # the key of the mean of rows whose columns were put into another order
 
 # A function of this type reads all entries block by block. It returns the number of missing values, or raises an
 # error about the first entry that is not allowed.
@@ -113,7 +114,18 @@ class Measured:
 
     def select_columns(self, rows: Blocks, columns: Array, look: Look) -> Measured:
         """Return the measurements of `rows`, which are these columns. `look` checks the entries of the columns."""
-        return Measured(rows, look if self.missing else None, missing=True, moments=self._moments_of_columns(columns))
+        found = Measured(rows, look if self.missing else None, missing=True, moments=self._moments_of_columns(columns))
+        if found.rows is self._in_stored_order and (mean := self._facts.get(_MEAN_AS_STORED)) is not None:
+            found._facts["mean"] = mean
+        return found
+
+    @property
+    def _in_stored_order(self) -> Blocks | None:
+        """The rows before their columns were put into another order, or None if some columns were left out."""
+        rows = self.rows
+        if isinstance(rows, adapters.PickedColumns) and len(rows.columns) == rows.source.shape[1] and not self.sparse:
+            return rows.source
+        return None
 
     def _moments_of_columns(self, columns: Array) -> Moments | None:
         """Return the moments of some columns of rows that are stored by columns, if they are known.
@@ -393,10 +405,14 @@ class Measured:
             if self.rows.dtype.kind != "f":
                 return 0
             # If an entry is not finite, the sum of its column is not finite. The mean needs these sums in any case.
-            mean = column_sums(self._watched_blocks(), self.d) / max(self.n, 1)
+            stored = self._in_stored_order
+            if stored is None:
+                mean = column_sums(self._watched_blocks(), self.d) / max(self.n, 1)
+            else:  # A run often asks for the stored order, in which columns need not be moved.
+                mean = Measured(stored, None, missing=True).approximate_mean
             # A sum may overflow although all entries are finite, so such rows are checked entry by entry.
             if np.isfinite(mean).all():
-                self._facts["mean"] = mean
+                self._facts["mean" if stored is None else _MEAN_AS_STORED] = mean
                 return 0
             if allowed and np.isfinite(self._means_of_present[0]).all():
                 return self.n * self.d - int(self._means_of_present[1].sum())

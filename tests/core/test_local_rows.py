@@ -10,7 +10,8 @@ from cases import every
 
 from flower_pca.base import linalg
 from flower_pca.base.errors import DataError
-from flower_pca.blocks import source
+from flower_pca.blocks import adapters, source
+from flower_pca.names.table import Table
 from flower_pca.rows.frame import Frame, Moments, merge_moments
 from flower_pca.rows.local import LocalData
 
@@ -160,3 +161,21 @@ def test_all_rows_at_once_are_a_copy_in_the_machines_own_order_of_bytes(dtype, t
         assert rows.dtype.isnative
         assert rows.flags.writeable
         np.testing.assert_array_equal(rows, X)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_columns_that_are_not_sorted_are_not_moved_before_a_run_asks_for_them(order, monkeypatch):
+    """A frame keeps its order, and its mean has the bits of the mean of its array."""
+    X = np.array(rows_of_type(3000, 12, np.float64), order=order)
+    names = tuple(f"x{j}" for j in range(12))
+    bare = LocalData(X).measured.approximate_mean
+    moved = []
+    monkeypatch.setattr(adapters, "columns_of_block", lambda block, columns: moved.append(1) or block[:, columns])
+    sorted_rows = LocalData(Table(X, names))
+    assert sorted_rows.names == tuple(sorted(names))
+    assert np.array_equal(sorted_rows.arrange(names).measured.approximate_mean, bare)
+    assert not moved
+    assert np.allclose(sorted_rows.measured.approximate_mean, bare[np.argsort(names)], rtol=1e-14)
+    X[1700, 3] = np.inf
+    with pytest.raises(DataError, match="column x3"):
+        LocalData(Table(X, names))

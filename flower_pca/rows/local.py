@@ -185,8 +185,6 @@ class LocalData(RowOperator):
         The rows with their names and origin, with the columns in the order of this view.
     measured : Measured
         The cached measurements of these rows and columns, which do not depend on the frame.
-    all_columns : LocalData
-        The rows with all columns of the table.
     places : ndarray or None
         For a view of some columns, their positions among all columns. Otherwise None.
     """
@@ -196,7 +194,6 @@ class LocalData(RowOperator):
 
     table: Table
     measured: Measured
-    all_columns: LocalData
     places: Array | None
     # If the frame has covariates, this is the joint table: the stored features followed by the stored covariates.
     joint: LocalData | None = None
@@ -212,7 +209,9 @@ class LocalData(RowOperator):
         self.who = who
         look = functools.partial(_count_missing, table, who, missing)
         self._set_frame(table, Measured(table.values, look, missing=missing, watch=watch))
-        self.all_columns, self.places = self, None
+        # A reference to itself would keep an object in memory after its last use.
+        self._whole: LocalData | None = None
+        self.places = None
         self.frame = Frame()
         self._once = self._copy = False
 
@@ -220,6 +219,11 @@ class LocalData(RowOperator):
         self.table, self.measured = table, measured
         self.n, self.d, self.sparse = measured.n, measured.d, measured.sparse
         self.dtype, self.missing = measured.dtype, measured.missing
+
+    @property
+    def all_columns(self) -> LocalData:
+        """The rows with all columns of the table."""
+        return self if self._whole is None else self._whole
 
     @property
     def names(self) -> tuple[str, ...] | None:
@@ -358,6 +362,7 @@ class LocalData(RowOperator):
         for name, value in self.__dict__.items():
             if name not in cached:
                 view.__dict__[name] = value
+        view._whole = self.all_columns
         view.frame, view._once, view._copy = Frame(), False, False
         return view
 

@@ -71,11 +71,18 @@ def test_only_a_discreet_node_keeps_details_of_rows_to_itself():
     assert any(words_for_server(e, hides_reasons=False) != words_for_server(e, hides_reasons=True) for e in errors)
 
 
-@pytest.mark.parametrize("rules", [{"masked_only": True}, {"min_noise": 1.0}, {"max_clip": 1.0}], ids=str)
-def test_a_node_with_such_a_rule_is_discreet(rules):
-    node = Node(0, Table(ALIKE["gaps"][0], NAMES), **rules)
+@pytest.mark.parametrize(
+    ("rule", "value", "only"),
+    [
+        ("masked_only", True, "masked messages only"),
+        ("min_noise", 1.0, "only with noise"),
+        ("max_clip", 1.0, "only with noise"),
+    ],
+)
+def test_a_node_with_such_a_rule_is_discreet(rule, value, only):
+    node = Node(0, Table(ALIKE["gaps"][0], NAMES), **{rule: value})
     free = node.client._refusal(DataError("Row 3 has no value in column viral load."), {})
     assert "viral load" not in free["refusal"]
     assert "its own log says why" in free["refusal"]
-    with pytest.raises(RefusedError):
+    with pytest.raises(RefusedError, match=f"^This node answers {only}"):
         node.ask("ssi", {"Z": np.eye(D)[:, :1]})

@@ -81,7 +81,7 @@ def test_a_deleted_lock_file_is_locked_again(tmp_path, monkeypatch):
     monkeypatch.setattr(files.fcntl, "flock", late)
     with files.lock(path):
         monkeypatch.undo()
-        with pytest.raises(ConfigError), files.lock(path, wait=False):
+        with pytest.raises(ConfigError, match=r"^Another run is using .*run\.npz\."), files.lock(path, wait=False):
             pass
 
 

@@ -68,9 +68,16 @@ def test_by_default_a_loss_tells_the_rows_mean_and_squares_of_the_one_that_left(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rules", [{"max_groups": 1}, {"max_dropouts": 0}, {"min_peers": 4}])
-def test_by_its_rules_no_sum_is_told_without_a_member(rules, sums, tmp_path):
-    with in_a_run(), pytest.raises(NotEnoughNodes):
+@pytest.mark.parametrize(
+    ("rules", "why"),
+    [
+        ({"max_groups": 1}, "at most 1 group of peers"),
+        ({"max_dropouts": 0}, "at most 0 may be lost"),
+        ({"min_peers": 4}, "min_peers requires at least 4"),
+    ],
+)
+def test_by_its_rules_no_sum_is_told_without_a_member(rules, why, sums, tmp_path):
+    with in_a_run(), pytest.raises(NotEnoughNodes, match=why):
         strategies.Krylov(n_components=2, mask=True).fit(grid_that_loses(tmp_path, **rules))
     assert sums
     assert {len(who) for _, who, _ in sums} == {len(SHARDS)}

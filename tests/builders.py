@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import os
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -58,6 +60,11 @@ def gone_on(
             continue
         raise AssertionError("The run has come to its end without a stop.")
     return run(*given, checkpoint=path, **asked)
+
+
+def write_to_full_disk(*given: Any, **more: Any) -> None:
+    """Fail as a write to a full disk fails. The error names no file."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @contextmanager
@@ -268,6 +275,16 @@ def mixed(seed: int) -> Problem:
     rng = np.random.default_rng([seed, 4])
     X = deal(rows(150, [8.0, 6.0, 4.5, 1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2], seed=seed), (80, 50, 20))
     return Problem([S + 0.5 * rng.standard_normal(12) for S in X], 3)
+
+
+def mixed_with_gaps(seed: int = 0, share: float = 0.15) -> Shards:
+    """Clients with gaps of their own; the first has no value at all in one column, and the last has no gap."""
+    rng = np.random.default_rng([seed, 7])
+    shards = [X.copy() for X in mixed(seed).shards]
+    for X in shards[:-1]:
+        X[rng.random(X.shape) < share] = np.nan
+    shards[0][:, 5] = np.nan
+    return shards
 
 
 def separated(seed: int) -> Problem:

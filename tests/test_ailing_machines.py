@@ -1,13 +1,12 @@
 """Test faults of a node's machine in a run: a full disk, a damaged ledger, a clock that jumps."""
 
-import errno
 import itertools
 import os
 import time
 from pathlib import Path
 
 import pytest
-from builders import unequal
+from builders import unequal, write_to_full_disk
 from fake_grid import FakeGrid, grid_of
 from results import assert_same_bits
 
@@ -28,7 +27,7 @@ def fill(monkeypatch, folder):
 
     def fsync(handle):
         if Path(os.readlink(f"/proc/self/fd/{handle}")).is_relative_to(folder):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            write_to_full_disk()
 
     monkeypatch.setattr(os, "fsync", fsync)
 

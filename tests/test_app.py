@@ -595,7 +595,7 @@ def test_empty_text_means_none(app_run):
 
 def test_a_checkpoint_lies_in_the_output_folder_and_is_gone_at_the_end(app_run, tmp_path):
     refused, _ = deployed(tmp_path, allow="krylov")
-    with pytest.raises(NotEnoughNodes):
+    with pytest.raises(NotEnoughNodes, match=r"This node does not serve ssi\. It serves krylov"):
         app_run(refused, algorithm="ssi", checkpoint="run.ckpt")
     assert [place.name for place in (tmp_path / "out").iterdir()] == ["run.ckpt"]
     app_run(simulated(2), algorithm="krylov", checkpoint=str(tmp_path / "elsewhere.ckpt"))

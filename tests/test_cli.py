@@ -1,8 +1,6 @@
 """Test the command line: its output agrees with the library, mistakes give one sentence, Ctrl-C is clean."""
 
-import csv
 import dataclasses
-import errno
 import json
 import os
 import re
@@ -13,10 +11,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from builders import mixed, pooled, sine
+from builders import mixed, pooled, sine, write_to_full_disk
 from cases import every
 from federation import wait
-from pages import flower_pca
+from pages import flower_pca, table
 
 from flower_pca import PCAResult, registry, simulate
 from flower_pca.commands import algorithms, common
@@ -71,8 +69,7 @@ def test_run_writes_the_result_its_history_and_a_report(data, tmp_path, capsys):
         assert f"{variance:.6g}" in said
         assert f"{share:.2%}" in said
     assert "<html" in (out / "report.html").read_text(encoding="utf-8")
-    with (out / "history.csv").open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = table(out / "history.csv")
     assert [row["stage"] for row in rows] == [record.stage for record in result.history]
     assert sum(int(row["bytes_up"]) for row in rows) == result.history.bytes_up
     errors = [float(row["error"]) for row in rows if row.get("error")]
@@ -230,17 +227,12 @@ def test_several_files_are_answered_with_what_to_do_instead(case, capsys):
     assert err.endswith(f"{remedy}\n")
 
 
-def full(*args, **options):
-    """As a write to a disk that is full: no file is named."""
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
 def test_a_report_that_fails_leaves_nothing_half_written_and_the_result_elsewhere(
     data, tmp_path, tmp_path_factory, capsys, monkeypatch
 ):
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     monkeypatch.setattr("tempfile.tempdir", str(elsewhere))
-    monkeypatch.setattr("flower_pca.report.write", full)
+    monkeypatch.setattr("flower_pca.report.write", write_to_full_disk)
     code, _, err = flower_pca(capsys, "run", data, "--out", tmp_path / "out")
     (kept,) = elsewhere.rglob("*.npz")
     said = f"No space left on device: {tmp_path / 'out'}. The result itself is in {kept}."
@@ -254,7 +246,7 @@ def test_where_there_is_no_room_anywhere_the_file_is_named_and_nothing_is_left(
 ):
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     monkeypatch.setattr("tempfile.tempdir", str(elsewhere))
-    monkeypatch.setattr("flower_pca.base.files.os.fsync", full)
+    monkeypatch.setattr("flower_pca.base.files.os.fsync", write_to_full_disk)
     code, _, err = flower_pca(capsys, "run", data, "--out", tmp_path / "out")
     assert (code, err) == (2, f"flower-pca: No space left on device: {tmp_path / 'out'}.\n")
     assert [file.name for file in tmp_path.iterdir()] == ["x.npz"]
@@ -268,7 +260,7 @@ def test_a_checkpoint_that_cannot_be_written_is_named_and_the_last_one_is_there(
     def second(temporary, target):
         written.append(target)
         if len(written) == 2:
-            full()
+            write_to_full_disk()
         replace(temporary, target)
 
     words = ["run", data, "--algorithm", "ssi", "--out", tmp_path / "out", "--checkpoint", checkpoint]
@@ -376,8 +368,8 @@ def test_compare_measures_and_draws(data, tmp_path, capsys):
         np.testing.assert_allclose(np.sin(one["angle"]), sine(alone.components_, reference), atol=1e-12)
         assert f"{one['angle']:.2e}" in said
         assert f"{one['bytes_up']:,}" in said
-    with (tmp_path / "out/comparison.csv").open(newline="") as file:
-        assert [row["algorithm"] for row in csv.DictReader(file)] == [one["algorithm"] for one in figures]
+    compared = [row["algorithm"] for row in table(tmp_path / "out/comparison.csv")]
+    assert compared == [one["algorithm"] for one in figures]
     picture = (tmp_path / "out/comparison.svg").read_text(encoding="utf-8")
     assert picture.startswith("<?xml")
     code, said, _ = flower_pca(capsys, *words, "--json", "--out", tmp_path / "out")

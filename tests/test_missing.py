@@ -5,7 +5,7 @@ The references pool the rows: numpy's nanmean and LAPACK, or scikit-learn's impu
 
 import numpy as np
 import pytest
-from builders import gone_on, imputed, mixed, pooled, sine
+from builders import gone_on, imputed, mixed, mixed_with_gaps, pooled, sine
 from cases import every
 from fake_grid import FakeGrid, app_of, in_a_run
 from scipy import sparse
@@ -18,16 +18,6 @@ from flower_pca.rows.local import LocalData
 
 MEAN = {"missing": "mean"}
 REMEDY = 'Impute or drop them before the run, or use missing="mean".'
-
-
-def mixed_with_gaps(seed=0, share=0.15):
-    """Clients with gaps of their own; the first has no value at all in one column, and the last has no gap."""
-    rng = np.random.default_rng([seed, 7])
-    shards = [X.copy() for X in mixed(seed).shards]
-    for X in shards[:-1]:
-        X[rng.random(X.shape) < share] = np.nan
-    shards[0][:, 5] = np.nan
-    return shards
 
 
 def agrees_without_gaps(result, reference, k, bound=1e-7):

@@ -46,6 +46,17 @@ def config(key, value):
     return change
 
 
+def hosting(clients):
+    """A change of what a node says before a run: that it hosts these clients."""
+
+    def change(content):
+        if PROPERTIES in content:
+            content[PROPERTIES] = ConfigRecord({**content[PROPERTIES], "clients": clients})
+        return content
+
+    return change
+
+
 def arrays(function):
     """A change of all arrays."""
 
@@ -111,23 +122,13 @@ def test_one_client_of_a_stack_that_tells_what_its_rows_cannot_is_left_out_alone
 
 @every("clients", [[0, 1, 2, 3], [2, 3], [0, 1, 3]])
 def test_a_client_is_hosted_by_one_node(clients):
-    def change(content):
-        if PROPERTIES in content:
-            content[PROPERTIES] = ConfigRecord({**content[PROPERTIES], "clients": clients})
-        return content
-
     with pytest.raises(ConfigError, match=r"Client [23] is hosted by two nodes, "):
-        found_with_change(change)
+        found_with_change(hosting(clients))
 
 
 @pytest.mark.parametrize("clients", [["0"], [0, 0], [-1, 0], [0.0], [False]])
 def test_clients_are_numbers_each_once(clients, lines):
-    def change(content):
-        if PROPERTIES in content:
-            content[PROPERTIES] = ConfigRecord({**content[PROPERTIES], "clients": clients})
-        return content
-
-    result = found_with_change(change)
+    result = found_with_change(hosting(clients))
     assert result.n_samples_ == OTHERS
     assert any("was left out: " in line and "Look at the log of that node." in line for line in lines)
     assert "whose clients are unknown, was left out: " in " ".join(result.hints)
@@ -156,5 +157,5 @@ def test_a_node_that_never_says_which_clients_it_hosts_is_waited_for_twice():
 def test_a_node_alone_that_says_nothing_leaves_too_few():
     grid = hosts_of(SHARDS[:2], each=2)
     grid.tamper = lambda message, reply: Message(nothing(reply.content), reply_to=message)
-    with pytest.raises(NotEnoughNodes):
+    with pytest.raises(NotEnoughNodes, match="does not contain the answer of one of its clients"):
         PCAStrategy("krylov", n_components=2, min_nodes=2, hosted="stacked").fit(grid)

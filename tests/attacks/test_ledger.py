@@ -1,6 +1,5 @@
 """Test that the ledger counts noise, messages and directions over all runs, whatever a server calls them."""
 
-import errno
 import multiprocessing
 import os
 import stat
@@ -9,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from builders import write_to_full_disk
 from dishonest import Node, RefusedError, Sums, request, signed
 from fake_grid import Context, FakeGrid, RecordDict
 from scipy import sparse
@@ -159,11 +159,8 @@ def test_a_full_disk_is_no_permission(tmp_path, monkeypatch):
     node = Node(0, X, **rules)
     ask_once(node, 0)
 
-    def full(handle):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     with monkeypatch.context() as disk:
-        disk.setattr(os, "fsync", full)
+        disk.setattr(os, "fsync", write_to_full_disk)
         with pytest.raises(RefusedError, match=r"This node cannot answer because of an error \(OSError"):
             ask_once(node, 1)
     assert answered_first(partial(ask_once, node), 5)[0] == 1

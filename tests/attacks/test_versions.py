@@ -1,6 +1,5 @@
 """Test rows that change between two honest runs: the difference of their results must not reveal new rows."""
 
-import errno
 import itertools
 import logging
 import multiprocessing
@@ -11,6 +10,7 @@ import stat
 import numpy as np
 import pandas as pd
 import pytest
+from builders import write_to_full_disk
 from dishonest import Node, RefusedError, Sums, error_of, request, signed
 from fake_grid import Context, FakeGrid, RecordDict
 from scipy import sparse
@@ -356,11 +356,8 @@ def test_a_damaged_version_is_no_permission(what, tmp_path):
 def test_a_full_disk_releases_nothing(tmp_path, monkeypatch):
     before = product(people(X), tmp_path, **IDS)
 
-    def full(handle):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     with monkeypatch.context() as disk:
-        disk.setattr(os, "fsync", full)
+        disk.setattr(os, "fsync", write_to_full_disk)
         with pytest.raises(RefusedError, match=r"This node cannot answer because of an error \(OSError"):
             product(people(with_new(X, 20)), tmp_path, **IDS)
     assert np.array_equal(product(people(X), tmp_path, **IDS), before)

@@ -59,19 +59,14 @@ def test_a_client_that_joins_late_is_counted_by_a_new_opening():
     assert_pca_of(result, X)
 
 
-def test_a_client_that_failed_the_opening_is_asked_once_more():
+@every("again", [False, True])
+def test_a_client_that_failed_the_opening_is_asked_once_more_and_then_not_waited_for(again):
     run, nodes = session(EXACT), local_clients(SHARDS)
     step(run, nodes, change=without_answer(2))
     assert run.pending(range(4)).to == (2,)
-    assert_pca_of(drive(run, nodes), rows_without())
-    assert len(run.history.of("opening")) == 2
-
-
-def test_a_client_that_failed_the_opening_twice_is_not_waited_for():
-    run, nodes = session(EXACT), local_clients(SHARDS)
-    step(run, nodes, change=without_answer(2))
-    step(run, nodes, change=without_answer(2))
-    assert_pca_of(drive(run, nodes), rows_without(2))
+    if again:
+        step(run, nodes, change=without_answer(2))
+    assert_pca_of(drive(run, nodes), rows_without(2) if again else rows_without())
     assert len(run.history.of("opening")) == 2
 
 

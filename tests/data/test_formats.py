@@ -538,14 +538,18 @@ def protected_xlsx(path):
     )
 
 
-def merged_xlsx(path):
-    openpyxl = pytest.importorskip("openpyxl")
-    pytest.importorskip("python_calamine")
-    book = openpyxl.Workbook()
-    for line in (["laboratory", None, "age"], [1, 2, 3], [4, 5, 6]):
-        book.active.append(line)
-    book.active.merge_cells("A1:B1")
-    book.save(path)
+def xlsx_of(lines, *, merged=None):
+    def make(path):
+        openpyxl = pytest.importorskip("openpyxl")
+        pytest.importorskip("python_calamine")
+        book = openpyxl.Workbook()
+        for line in lines:
+            book.active.append(line)
+        if merged is not None:
+            book.active.merge_cells(merged)
+        book.save(path)
+
+    return make
 
 
 def empty_h5(path):
@@ -642,21 +646,6 @@ def bytes_for(package, content=b"no such file"):
     return make
 
 
-def empty_xlsx(path):
-    openpyxl = pytest.importorskip("openpyxl")
-    pytest.importorskip("python_calamine")
-    openpyxl.Workbook().save(path)
-
-
-def numbers_above(path):
-    openpyxl = pytest.importorskip("openpyxl")
-    pytest.importorskip("python_calamine")
-    book = openpyxl.Workbook()
-    for line in ([1.5, 2.5], [3, 4], [5, 6]):
-        book.active.append(line)
-    book.save(path)
-
-
 def people_in_latin(path):
     write_bed(path, np.ones((3, 2)))
     people = path.with_suffix(".fam").read_bytes()
@@ -721,7 +710,11 @@ BAD = {
     "two tables in a zip": ("x.csv.zip", two_in_a_zip, "holds 2 files, but a zip file must hold one table. Unpack it"),
     "zip that is none": ("x.csv.zip", written_text("a,b\n1,2\n"), "zip"),
     "protected xlsx": ("x.xlsx", protected_xlsx, "protected by a password"),
-    "merged cells": ("x.xlsx", merged_xlsx, r"names 2 of 3 columns and leaves 1 cell empty"),
+    "merged cells": (
+        "x.xlsx",
+        xlsx_of([["laboratory", None, "age"], [1, 2, 3], [4, 5, 6]], merged="A1:B1"),
+        r"names 2 of 3 columns and leaves 1 cell empty",
+    ),
     "two lines of names": (
         "x.xlsx",
         lambda p: write_xlsx(p, [["years", "1/min", "kg/m2", "mmol"], [1, 2, 3, 4]]),
@@ -733,8 +726,8 @@ BAD = {
         lambda p: write_xlsx(p, rows_of_site(0), sheets="ab"),
         r"Name one: excel\(path=.*sheet='a'\)",
     ),
-    "empty sheet": ("x.xlsx", empty_xlsx, "no cell"),
-    "numbers above": ("x.xlsx", numbers_above, "header=False"),
+    "empty sheet": ("x.xlsx", xlsx_of([]), "no cell"),
+    "numbers above": ("x.xlsx", xlsx_of([[1.5, 2.5], [3, 4], [5, 6]]), "header=False"),
     "xlsx that is none": ("x.xlsx", bytes_for("python_calamine"), "not a readable spreadsheet"),
     "cut xlsx": ("x.xlsx", cut_file(write_xlsx), "not a readable spreadsheet"),
     "sav that is none": ("x.sav", bytes_for("pyreadstat"), "cannot be read as a file of SPSS"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import sys
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 from builders import shards
 from cases import every
+from pages import table
 
 from flower_pca import ConfigError, cli, registry, simulate
 from flower_pca.audit import audit
@@ -256,9 +256,9 @@ def test_the_command_writes_what_the_library_finds(tmp_path, capsys):
     printed = capsys.readouterr().out
     found = audit("ssi", np.array_split(np.vstack(SHARDS), 2), n_components=2, max_rounds=9)
     assert found.table() in printed
-    with open(tmp_path / "out/leaks.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [float(row["symmetric"]) for row in rows] == [leak.symmetric for leak in found.leaks]
+    assert [float(row["symmetric"]) for row in table(tmp_path / "out/leaks.csv")] == [
+        leak.symmetric for leak in found.leaks
+    ]
     assert (tmp_path / "out/leak.svg").read_bytes().startswith(b"<?xml")
     assert cli.main([*given, "--max-rounds", "2", "--mask", "--json", "--out", str(tmp_path / "out")]) == 0
     told = json.loads(capsys.readouterr().out)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from builders import mixed, pooled, sine
+from builders import mixed_with_gaps, pooled, sine
 from cases import every
 from dishonest import Node, RefusedError, Sums
 from fake_grid import FakeGrid, app_of, in_a_run
@@ -125,15 +125,6 @@ def test_fills_chosen_by_a_server_are_stopped_by_the_rule_not_by_masks():
         recovered("local_mean")
 
 
-def gappy_shards():
-    shards = [X.copy() for X in mixed(2).shards]
-    rng = np.random.default_rng(5)
-    for X in shards[:-1]:
-        X[rng.random(X.shape) < 0.15] = np.nan
-    shards[0][:, 5] = np.nan
-    return shards
-
-
 def filled_by_own(shards):
     there = [~np.isnan(X) for X in shards]
     means = [np.where(t, X, 0.0).sum(axis=0) / np.maximum(t.sum(axis=0), 1) for X, t in zip(shards, there, strict=True)]
@@ -150,7 +141,7 @@ def filled_by_own(shards):
     [(True, None, False), (True, None, True), (False, None, False), (False, None, True), (True, "max_abs", False)],
 )
 def test_own_means_give_the_pca_of_rows_filled_so(center, scale, mask, kind, answers):
-    shards = gappy_shards()
+    shards = mixed_with_gaps(2)
     whole, common = filled_by_own(shards)
     settings = {"n_components": 3, "center": center, "scale": scale, "tol": 1e-10, "answers": answers, "mask": mask}
     result = simulate("krylov", [kind(X) for X in shards], missing="local_mean", **settings)
@@ -165,7 +156,7 @@ def test_own_means_give_the_pca_of_rows_filled_so(center, scale, mask, kind, ans
 @pytest.mark.slow
 @pytest.mark.parametrize("missing", ["mean", "local_mean"])
 def test_nodes_answer_as_a_simulation_does(missing):
-    shards = gappy_shards()
+    shards = mixed_with_gaps(2)
     wanted = simulate("krylov", shards, n_components=3, missing=missing, answers="fixed")
     with in_a_run():
         grid = FakeGrid(app_of(shards, answers="fixed", missing=missing), 3)

@@ -97,8 +97,8 @@ def respelt(content: RecordDict, config: dict[str, Any], without: str = "", give
     return content
 
 
-def unreadable(data: bytes) -> ArrayRecord:
-    return ArrayRecord({"0": FlowerArray(dtype="float64", shape=(2,), stype="numpy.ndarray", data=data)})
+def unreadable(data: bytes, stype: str = "numpy.ndarray") -> ArrayRecord:
+    return ArrayRecord({"0": FlowerArray(dtype="float64", shape=(2,), stype=stype, data=data)})
 
 
 def read_request(without: str = "", given: Any = None, layout: str = wire.CLIENT_FN, **config: Any) -> None:
@@ -185,6 +185,10 @@ REQUEST = [
         for less, left in (("arrays", "config"), ("config", "arrays"))
     ],
     *[protocol({"given": {"arrays": unreadable(data)}, "layout": wire.MESSAGE_API}, UNREAD) for data in BYTES],
+    protocol(
+        {"given": {"arrays": unreadable(saved(np.save, np.ones(2)), "torch.Tensor")}, "layout": wire.MESSAGE_API},
+        "^An array in this message could not be read (TypeError).",
+    ),
     protocol(
         {"given": {"arrays": ArrayRecord({"a,b": FlowerArray(EYE)})}, "layout": wire.MESSAGE_API},
         f"^A message has 1 array for the names a,b, but each name needs its own array. {ASK}",

@@ -137,11 +137,6 @@ BY_NAME = [
                 "^The columns of client 2 must hold numbers, but there is a text of 4 letters in column city, ",
             ),
             (
-                [OF_CITY],
-                {"columns": ["age", "city"]},
-                "must hold numbers, but there is a text of 4 letters in column city",
-            ),
-            (
                 from_frame(OF_PANDAS.assign(site=SITES, note="x"), by="site"),
                 {},
                 "^The columns of east must hold numbers, but there is a text of 1 letter in column note.",
@@ -276,7 +271,6 @@ ESTIMATED = [
                 ConfigError,
             ),
             (OF_PANDAS, {"columns": ["dose"]}, "The columns of X do not include 'dose', only", DataError),
-            (OF_PANDAS, {"columns": ["age", "age"]}, "columns has 'age' more than once.", ConfigError),
             (
                 OF_PANDAS.assign(site=SITES),
                 {"columns": NAMES, "sites": "site"},
@@ -320,6 +314,11 @@ ESTIMATED = [
             ),
         )
     ],
+    Refused(
+        {"data": dataclasses.replace(ALIKE_NAMED[0], words={"note": "a text of 1 letter in column note"})},
+        "^The columns of X must hold numbers, but there is a text of 1 letter in column note",
+        DataError,
+    ),
     Refused({"data": [GOOD, GOOD[:, :4]]}, "X has 4 features, but FederatedPCA is expecting 5", ValueError),
     Refused(
         {"data": np.eye(4), "categorical": "ward"},

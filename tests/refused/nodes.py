@@ -50,10 +50,7 @@ def flwr_run(**config: Any) -> None:
 
 
 STRATEGY = [
-    *[
-        Refused({"algorithm": name, "mask": True}, "does not support mask. Use krylov, ssi or faps.")
-        for name in ("uda", "dr_svd")
-    ],
+    Refused({"algorithm": "uda", "mask": True}, "does not support mask. Use krylov, ssi or faps."),
     *[
         Refused({"algorithm": "ssi", **wrong}, "must be .*, not ")
         for wrong in ({"node_timeout": -1}, {"round_timeout": 0}, {"min_nodes": 0}, {"fraction": 0.0})
@@ -66,13 +63,8 @@ STRATEGY = [
     *[Refused({"hosted": way}, "hosted must be None or 'stacked'") for way in ("summed", 3, True)],
 ]
 STRATEGIES = [
-    Refused(
-        {"name": "Krylov", "fraction": 0.5},
-        "krylov does not support fraction, because the same clients must answer in every round. Use",
-    ),
     Refused({"name": "STMiss", "reus": 1}, "^STMiss has no parameter 'reus'. Did you mean 'reuse'"),
     Refused({"name": "STMiss", "interval": -1.0}, "interval must be"),
-    Refused({"name": "STMiss", "oversampel": 2}, "'oversampel'.*Did you mean 'oversample'"),
 ]
 STANDARDIZE = [Refused({"missing": "median"}, "missing must be 'error', 'local_mean' or 'mean'")]
 HOSTS = [

@@ -289,25 +289,17 @@ RULES = [
         )
     ],
 ]
-APP = [
-    Refused({"max_rnak": 5}, "A node has no parameter 'max_rnak'. Its parameters are allow, min_rows,"),
-    Refused({"min_rows": 0}, "min_rows must be a whole number of at least 1, not 0."),
-    Refused({"min_change": 20, "split_columns": "any"}, "min_change cannot be used together with split_columns"),
-]
+APP = [Refused({"max_rnak": 5}, "A node has no parameter 'max_rnak'. Its parameters are allow, min_rows,")]
 PROFILE = [
+    Refused(
+        {"profile": "masked", "trusted_keys": "/k", "split_columns": "std"},
+        "min_change cannot be used together with split_columns=.*, because runs over",
+    ),
     *[
         Refused(
-            {"profile": profile, "trusted_keys": "/k", "split_columns": "std"},
-            "min_change cannot be used together with split_columns=.*, because runs over",
+            {"profile": "masked", "trusted_keys": "/k", rule: value},
+            f"{rule} in the profile masked must be a whole number of at least 20",
         )
-        for profile in ("masked",)
-    ],
-    *[
-        Refused(
-            {"profile": profile, "trusted_keys": "/k", rule: value},
-            f"{rule} in the profile {profile} must be a whole number of at least 20",
-        )
-        for profile in ("masked",)
         for rule, value in (("min_rows", 19), ("min_change", None))
     ],
     Refused({"profile": "masked"}, "trusted_keys"),

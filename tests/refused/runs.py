@@ -235,16 +235,8 @@ SIMULATE = [
         "the noise sets the bound of the masks. Leave bound=9.0 out.",
     ),
     Refused(
-        {"algorithm": "faps", "dp": BUDGET, "mask": True},
-        "faps does not support dp, because the effect of one row on its answers has no bound. Use",
-    ),
-    Refused(
         {"algorithm": "ssi", "dp": BUDGET, "mask": True, "scale": "max_abs"},
         'scale="max_abs" cannot be combined with mask: other scales do not follow from sums. Use',
-    ),
-    Refused(
-        {"algorithm": "ssi(max_rounds=2)", "dp": BUDGET, "mask": True, "missing": "mean"},
-        'missing="mean" cannot be combined with dp: ',
     ),
     Refused(
         {"algorithm": "ssi(max_rounds=2)", "data": three_lead(3), "dp": COLLUDING, "mask": True},
@@ -257,10 +249,6 @@ SIMULATE = [
     *[
         Refused({"max_share": 0.6, **other}, WITH_SHARE)
         for other in ({"mask": True}, {"scale": "max_abs"}, {"monitor": True}, {"partitioned_by": "columns"})
-    ],
-    *[
-        Refused({"algorithm": "median_pca", **other}, "^median_pca does not support")
-        for other in ({"mask": True}, {"channel": "air(noise_std=0.1)"})
     ],
     Refused(
         {"algorithm": "sparse_pca", "standard_errors": True},
@@ -473,20 +461,12 @@ ONE_TABLE = [
         DataError,
     ),
     Refused(on(TABLE[:0], TABLE[:0]), "The data of client 0 has no rows. Leave it out.", DataError),
-    Refused(on(TABLE[:, :0]), "The data of client 0 has no columns. Leave it out.", DataError),
     Refused(
         on(TABLE, TABLE[:, 0]),
         "The data of client 1 must be a two-dimensional array of real numbers with one row per sample. This one has "
         "1 dimension and dtype float64. Convert it first: for example, x[:, None] turns a vector into a column.",
         DataError,
     ),
-    Refused(
-        on(np.array([["a", "b"]])),
-        "The data of client 0 must be a two-dimensional array of real numbers with one row per sample. This one "
-        "has 2 dimensions and dtype <U1.",
-        DataError,
-    ),
-    Refused(on(TABLE * 1j), "This one has 2 dimensions and dtype complex128.", DataError),
     Refused(on(), "shards is empty. Give a list with one array for each client, such as [X] for", DataError),
     Refused(
         {"shards": TABLE},
@@ -509,23 +489,8 @@ ONE_TABLE = [
         DataError,
     ),
     Refused({"algorithm": "kryov"}, "There is no algorithm named 'kryov'. Did you mean 'krylov'?"),
-    Refused({"algorithm": "FAPS"}, "Did you mean 'faps'?"),
-    Refused(
-        {"algorithm": "xyz"},
-        f"There is no algorithm named 'xyz'. The algorithms are {', '.join(registry.ALGORITHMS)} and auto.",
-    ),
-    Refused(
-        {"algorithm": "ssi(3)"},
-        'The algorithm must be a name, an instance, or a spec such as "faps(inner_steps=5)", not',
-    ),
-    Refused({"algorithm": "ssi(tol=open('x'))"}, "Give parameters by name, as plain values."),
     Refused({"algorithm": type(make("ssi"))}, "The algorithm must be a name, an instance, or a spec such as"),
-    Refused({"algorithm": "krylov(tool=1e-3)"}, "krylov has no parameter 'tool'. Did you mean 'tol'?"),
-    Refused({"algorithm": "uda", "tol": 1e-3}, "uda has no parameter 'tol'. Its parameters are oversample."),
     Refused({"tol": -1.0}, "tol of krylov must be a finite number of at least 0, not -1.0."),
-    Refused({"tol": float("nan")}, "tol of krylov must be a finite number of at least 0, not nan."),
-    Refused({"max_rounds": 0}, "max_rounds of krylov must be a whole number of at least 1, not 0."),
-    Refused({"min_rounds": 5, "max_rounds": 3}, "max_rounds of krylov must be a whole number of at least 5, not 3."),
     Refused({"n_components": 6}, "^At most 5 components are possible (20 rows, 5 columns), not 6.$"),
     Refused(
         {"n_components": 4, **on(TABLE[:2], TABLE[2:3])},
@@ -538,11 +503,9 @@ ONE_TABLE = [
     Refused({"n_components": True}, "n_components must be a whole number of at least 1, a share"),
     Refused({"scale": "sd"}, "scale must be None, 'std', 'max_abs' or 'genotype', not 'sd'. Did you mean 'std'?"),
     Refused({"center": "yes"}, "center must be True, False or None, not 'yes'."),
-    Refused({"seed": -1}, "seed must be a whole number from 0 to 4611686018427387904, not -1."),
     Refused({"min_nodes": 0}, "min_nodes must be a whole number of at least 1, not 0."),
     Refused({"algorithm": "ssi", "fraction": 0.0}, "fraction must be above 0 and at most 1, not 0.0."),
     Refused({"algorithm": "ssi", "fraction": 1.5}, "fraction must be above 0 and at most 1, not 1.5."),
-    Refused({"algorithm": "ssi", "fraction": "all"}, "fraction must be above 0 and at most 1, not 'all'."),
     Refused({"fraction": lambda m: None}, "The function given as fraction returned None. It must return positions"),
     Refused(
         {"checkpoint": "/none/such/run.ckpt"},
@@ -586,7 +549,7 @@ BY_COLUMNS = [
         "have the same id, and 1 more id repeats. Keep one",
         DataError,
     ),
-    Refused(lab(lambda t: t.rename(index={"P007": " "})), "1 row of client 1 (lab) has no id", DataError),
+    Refused(lab(lambda t: t.rename(index={t.index[-1]: " "})), "1 row of client 1 (lab) has no id", DataError),
     Refused(
         lab(lambda t: t.reset_index(drop=True)),
         "The rows of client 0 (hospital) have ids, but the rows of client 1 (lab) have none. Give ids",
@@ -717,7 +680,6 @@ WITH_BUDGET = [
         {"algorithm": "faps"},
         "faps does not support dp, because the effect of one row on its answers has no bound. Use",
     ),
-    Refused({"algorithm": "uda"}, "uda does not support dp. Use krylov, ssi or covariance."),
     Refused(
         {"algorithm": "ssi"},
         "max_rounds is at most 100 with dp, because every round takes a part of the budget, but it is 1000, the "
@@ -850,7 +812,6 @@ ESTIMATOR = [
         "sites has no name for 2 rows. Name the site of each row, or leave these rows out.",
         DataError,
     ),
-    Refused({"algorithm": "krilov"}, "Did you mean 'krylov'"),
     Refused(
         {"n_components": "mlee"}, "n_components must be 'mle', 'signal' or 'shared', not 'mlee'. Did you mean 'mle'?"
     ),
@@ -867,15 +828,6 @@ ESTIMATOR = [
     Refused(
         {"n_components": "mle", "dp": BUDGET},
         "n_components is 'mle', but with dp it must be a whole number. Give a number of components.",
-    ),
-    Refused(
-        {"dp": BUDGET, "max_rounds": 2, "checkpoint": "there"},
-        "checkpoint cannot be combined with dp: a resumed run would spend more than its budget. Start a",
-    ),
-    Refused({"backend": "rey"}, "backend must be 'in_process' or 'ray'"),
-    Refused(
-        {"mask": True, "scale": "max_abs"},
-        'scale="max_abs" cannot be combined with mask: other scales do not follow from sums. Use',
     ),
     *[Refused({**tables_with(**column), **how}, said, DataError) for column, how, said in columns_that_are_none("s")],
     *[

@@ -160,13 +160,6 @@ TOGETHER = [
         for name in ("krylov", "triple_pca", "consensus_rpca")
     ],
     *[
-        Refused(
-            {"algorithm": name, "channel": "air(noise_std=1.0)"},
-            "does not support channel, because it is not designed for a noisy channel. Use krylov, ssi or",
-        )
-        for name in ("uda", "faps", "covariance", "median_pca", "consensus_rpca")
-    ],
-    *[
         Refused({"hide_local": [wrong]}, "Every client in hide_local must be a whole number from 0 to 4, not")
         for wrong in (5, -1)
     ],

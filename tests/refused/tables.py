@@ -105,6 +105,10 @@ FRAME = [
     Refused(
         {"frame": BARE, "by": TABLE[["site"]]}, "^by is a DataFrame of shape (9, 1). Name the column of the sites, or"
     ),
+    Refused(
+        {"frame": Table(BARE.to_numpy(), tuple(BARE)), "by": "Site"},
+        "^The table has no column named 'Site', only age, bmi, pulse. ",
+    ),
     Refused({"frame": BARE.to_numpy(), "by": "site"}, "^The table has no column named 'site'. Name"),
     Refused({"frame": BARE, "by": {0: "a"}}, "^by is a dict.* Name the column of the sites, or give one site"),
     Refused({"frame": BARE, "by": TABLE["site"][::-1]}, "^The index of by differs from the index of the table. If "),

@@ -14,7 +14,7 @@ from sklearn.cluster import SpectralClustering
 from sklearn.metrics import adjusted_rand_score
 
 from flower_pca import ConfigError, PersonalResult, simulate
-from flower_pca.analysis.groups import clusters, distances, embed
+from flower_pca.analysis.groups import clusters, distances, embed, shares
 from flower_pca.comparison.ranks import alternatives, rank_table
 from flower_pca.plots.personal import client_map, pictures
 from sims.personal import methods, problems
@@ -29,6 +29,18 @@ def personal(setting: Setting, n: int, seed: int, **settings: Any) -> tuple[prob
     result = simulate(algorithm, split.shards, n_components=setting.r1, seed=910, **{"center": False, **settings})
     assert isinstance(result, PersonalResult)
     return split, result
+
+
+def test_shares_of_rows_are_mean_squares_along_shared_and_own_components_and_outside_both() -> None:
+    split, result = personal(Setting(d=9, r1=2, r2=1, clients=3), 40, 5)
+    found = shares(result, split.shards)
+    assert found is not None
+    P = result.components_.T @ result.components_
+    for i, X in enumerate(split.shards):
+        own = result.local_components_of(i)
+        parts = [X @ P, X @ own.T @ own, X - X @ P - X @ own.T @ own]
+        squares = [np.mean(np.sum(part**2, axis=1)) for part in parts]
+        np.testing.assert_allclose([found.shared[i], found.own[i], found.rest[i]], squares, rtol=1e-6)
 
 
 def test_distances_are_those_of_projections() -> None:

@@ -38,8 +38,9 @@ def test_adding_leaves_the_history_as_it_was():
         before.rounds = ()
 
 
-def test_bytes_of_all_rounds_add_up():
+def test_bytes_and_seconds_of_all_rounds_add_up():
     assert (HISTORY.bytes_down, HISTORY.bytes_up) == (1_200_051, 800_900)
+    assert HISTORY.add(dataclasses.replace(FIRST, number=2)).seconds == 1.0
     assert (History().bytes_down, History().bytes_up) == (0, 0)
 
 

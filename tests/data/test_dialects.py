@@ -158,3 +158,12 @@ def test_the_command_leaves_out_sites_of_a_column(tmp_path, capsys):
     code, _, err = flower_pca(capsys, "run", tmp_path / "x.csv", "--clients", 3, "--without", "2")
     assert code == 2
     assert "No site to leave out matches '2'. The list is empty. Leave it out." in err
+
+
+def test_one_table_becomes_consecutive_groups_of_columns(tmp_path):
+    (tmp_path / "x.csv").write_text("a,b,c,d,e\n1,2,3,4,5\n6,7,8,9,1\n")
+    tables = parties(str(tmp_path / "x.csv"), clients=2)
+    assert [table.names for table in tables] == [("a", "b", "c"), ("d", "e")]
+    np.testing.assert_array_equal(
+        np.hstack([np.asarray(table) for table in tables]), [[1, 2, 3, 4, 5], [6, 7, 8, 9, 1]]
+    )

@@ -8,7 +8,7 @@ from scipy import sparse
 
 from flower_pca import Table
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.names.origin import Origin
+from flower_pca.names.origin import FileRows, Origin
 
 N, NAMES = 12, ("weight", "age", "size")
 X = np.random.default_rng(0).standard_normal((N, 3))
@@ -102,3 +102,11 @@ def test_joined_tables_are_selected_like_one_table():
     assert across.parts == ()
     assert across.place(1) == "line 7 of patients.csv"
     assert np.array_equal(both.joined().values, X)
+
+
+@every(
+    ("rows", "file"), [([3, 6], "b.csv"), (range(3, 7), "b.csv"), ([0, 2], "a.csv"), ([2, 3], ""), ([7, 8], "c.csv")]
+)
+def test_rows_of_one_file_have_this_file_and_rows_of_two_have_none(rows, file):
+    files = tuple(FileRows(name, n) for name, n in (("a.csv", 3), ("b.csv", 4), ("c.csv", 2)))
+    assert Origin(files, rows if isinstance(rows, range) else np.array(rows)).file == file

@@ -7,7 +7,7 @@ from builders import gone_on
 from dishonest import Node, RefusedError
 from fake_grid import arrays_in, grid_of, in_a_run, with_arrays
 from scipy import sparse
-from test_adjust import assert_components_of
+from test_adjust import assert_components_of, table_with_age
 from test_explain import FEATURES, people_of_sites, share_of
 
 from flower_pca import FederatedPCA, PCAResult, simulate
@@ -92,23 +92,15 @@ def test_nodes_give_the_same_components(mask, answers):
 
 
 @pytest.mark.parametrize("shape", [(30, 80), (400, 12)], ids=str)
+@pytest.mark.parametrize("answers", ["rows", "fixed"])
 @pytest.mark.parametrize("mask", [False, True])
-def test_wide_and_long_tables_agree_with_least_squares(shape, mask):
-    rng = np.random.default_rng(3)
-    n, d = shape
-    age = rng.normal(50, 10, n)
-    X = rng.standard_normal((n, d)) * np.linspace(3, 1, d) + np.outer(0.1 * age, rng.standard_normal(d)) + 20.0
-    X[(rng.random((n, d)) < 0.2) & (age > 45)[:, None]] = np.nan
-    table = pd.DataFrame(X, columns=[f"x{j:03d}" for j in range(d)]).assign(age=age)
-    whole, A = np.where(np.isnan(X), np.nanmean(X, axis=0), X), np.column_stack([np.ones(n), age])
-    rows = whole - A @ np.linalg.lstsq(A, whole, rcond=None)[0]
-    for answers in ("rows", "fixed"):
-        result = simulate(
-            "krylov", [table[: n // 3], table[n // 3 :]], n_components=2, adjust="age", missing="mean", tol=1e-12,
-            answers=answers, mask=mask,
-        )  # fmt: skip
-        assert_components_of(result, rows)
-    np.testing.assert_allclose(result.slopes_[0], np.polyfit(age, whole, 1)[0], atol=1e-10)
+def test_wide_and_long_tables_agree_with_least_squares(mask, answers, shape):
+    table, rows, slopes = table_with_age(*shape, gaps=True)
+    parts = [table[: len(table) // 3], table[len(table) // 3 :]]
+    given = {"adjust": "age", "missing": "mean", "answers": answers, "mask": mask}
+    result = simulate("krylov", parts, n_components=2, tol=1e-12, **given)
+    assert_components_of(result, rows)
+    np.testing.assert_allclose(result.slopes_[0], slopes, atol=1e-10)
 
 
 @pytest.mark.parametrize("answers", ["rows", "fixed"])

@@ -11,7 +11,7 @@ from builders import disjoint, mixed, pooled, sine
 from cases import every, in_turn, paired
 from checks import PLAIN, SLOW, averages, exact, is_of, openings, orthonormal, promise
 
-from flower_pca import NotEnoughNodes, Outcome, make, simulate
+from flower_pca import Outcome, make, simulate
 from flower_pca.core.algorithm import Iterative
 from flower_pca.core.drive import Driven
 from flower_pca.registry import ALGORITHMS
@@ -96,7 +96,7 @@ FLAPPING: dict[str, Callable[[int], Iterable[int]]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "schedule"), paired(PLAIN, FLAPPING))
 def test_a_flapping_set_comes_to_an_end(name: str, schedule: str) -> None:
-    """A clear error, a status that says so, or the right answer for one set of clients; and soon."""
+    """A status that says so, or the right answer for one set of clients; and soon."""
 
     def present(number: int) -> Iterable[int]:
         assert number < 1500, "the run does not end"
@@ -104,14 +104,7 @@ def test_a_flapping_set_comes_to_an_end(name: str, schedule: str) -> None:
 
     shards = mixed(0).shards
     algorithm = make(name, max_rounds=200) if issubclass(ALGORITHMS[name], Iterative) else make(name)
-    error: NotEnoughNodes | None = None
-    try:
-        result = simulate(algorithm, shards, n_components=3, fraction=present)
-    except NotEnoughNodes as raised:
-        error = raised
-    if error is not None:
-        assert str(error).startswith(("The set of clients must be stable. Got", "The usable answers to a message must"))
-        return
+    result = simulate(algorithm, shards, n_components=3, fraction=present)
     orthonormal(result)
     sets = chain.from_iterable(combinations(shards, size) for size in (1, 2, 3))
     (members,) = (list(s) for s in sets if sum(map(len, s)) == result.n_samples_)

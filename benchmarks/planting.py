@@ -33,7 +33,9 @@ from planted_faults import Fault, finds, functions, place, read, short, statemen
 
 import flower_pca
 
-PATIENCE = 100.0  # seconds without an end after which a test is said to hang, beside 40 times what it took
+# Seconds without an end after which a test is said to hang, beside 40 times what it took. They are multiplied by the
+# number of running programs per processor.
+PATIENCE = 100.0
 FIRST = 30.0  # likewise where nothing is known of it yet, and no fault is planted
 MEMORY = 6 * 2**30  # a fault may ask for more than there is
 REACHED: set[int] = set()
@@ -313,11 +315,16 @@ def stumble(modules: dict[Path, ast.Module], items: list[pytest.Item], limit: fl
     os.write(speaking, b"passed\n")
 
 
+def crowded() -> float:
+    """Return the number of running programs per processor: each takes about so many times longer than alone."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 def heard(listening: int, seen: dict[str, dict], least: float = PATIENCE) -> tuple[str, str | None]:
-    """Reads what a fork says, until it ends or is silent for too long."""
+    """Reads what a fork says, until it ends or is silent for too long. It may plant as long as that takes."""
     current, rest = "", b""
     while True:
-        patience = least + 40 * seen.get(current, {"seconds": 0.0})["seconds"]
+        patience = crowded() * (least + 40 * seen.get(current, {"seconds": 0.0})["seconds"]) if current else None
         if not select.select([listening], [], [], patience)[0]:
             return f"hangs in {current}", current
         word = os.read(listening, 65536)

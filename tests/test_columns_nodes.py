@@ -177,7 +177,7 @@ def test_a_party_that_is_gone_ends_the_run(stage, mask):
         return stage == request.stage or (mask and "krylov" in request.algorithm)
 
     kill_when(grid, [grid.node(1)], due)
-    with pytest.raises(NotEnoughNodes):
+    with pytest.raises(NotEnoughNodes, match=r"^A run over columns needs all parties until its end"):
         PCAStrategy("krylov", n_components=K, partitioned_by="columns", min_nodes=2, node_timeout=0.1, mask=mask).fit(
             grid
         )

@@ -43,18 +43,20 @@ def share_of(scores, columns, beyond=None):
     return 1.0 - left(columns if beyond is None else np.column_stack([columns, beyond])) / before
 
 
-def expected_shares(result, tables):
+def shares_by_least_squares(scores, tables, sites=True):
+    """The shares of age, sex, both, and of the site beyond both and alone, of pooled scores."""
     pooled = pd.concat(tables)
-    scores = result.transform(pooled)
     age, sex = pooled.age.to_numpy()[:, None], pd.get_dummies(pooled.sex).to_numpy(float)
-    site = np.repeat(np.eye(len(tables)), [len(table) for table in tables], axis=0)
-    both = np.column_stack([age, sex])
-    return {
-        "age": share_of(scores, age),
-        "sex": share_of(scores, sex),
-        "age and sex": share_of(scores, both),
-        "site beyond age and sex": share_of(scores, site, both),
-    }, share_of(scores, site)
+    site, both = np.repeat(np.eye(len(tables)), [len(t) for t in tables], axis=0), np.column_stack([age, sex])
+    found = {"age": share_of(scores, age), "sex": share_of(scores, sex), "age and sex": share_of(scores, both)}
+    if sites:
+        found |= {"site beyond age and sex": share_of(scores, site, both), "site": share_of(scores, site)}
+    return found
+
+
+def expected_shares(result, tables):
+    shares = shares_by_least_squares(result.transform(pd.concat(tables)), tables)
+    return shares, shares.pop("site")
 
 
 @pytest.mark.parametrize(

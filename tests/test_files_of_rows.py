@@ -1,11 +1,10 @@
 """Test files of rows that commands write: ids, files, sites, and permissions."""
 
-import csv
 import stat
 
 import numpy as np
 import pytest
-from pages import flower_pca
+from pages import flower_pca, table
 
 from flower_pca import PCAResult, simulate
 
@@ -26,11 +25,6 @@ def folder_of_patients(tmp_path, capsys, unillustrated):
     return tmp_path
 
 
-def read(path):
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
 def only_for_its_owner(path):
     return stat.S_IMODE(path.stat().st_mode) == 0o600
 
@@ -40,7 +34,7 @@ def test_scores_have_the_id_the_file_and_the_site_of_their_rows(folder_of_patien
     result = PCAResult.load(folder_of_patients / "out/result.npz")
     asked = ["transform", folder_of_patients / "out/result.npz", folder_of_patients / "sites", "-o"]
     assert flower_pca(capsys, *asked, folder_of_patients / "s.csv")[0] == 0
-    lines = read(folder_of_patients / "s.csv")
+    lines = table(folder_of_patients / "s.csv")
     assert list(lines[0]) == ["id", "file", "site", "component_1", "component_2"]
     assert [line["id"] for line in lines[9:11]] == ["B9", "J0"]
     assert (lines[25]["file"], lines[25]["site"]) == ("trier.csv", "trier")
@@ -58,7 +52,7 @@ def test_scores_have_the_id_the_file_and_the_site_of_their_rows(folder_of_patien
 def test_far_rows_have_the_id_and_the_file(folder_of_patients, capsys):
     words = [folder_of_patients / "out/result.npz", folder_of_patients / "sites", "-o", folder_of_patients / "far.csv"]
     assert flower_pca(capsys, "score", *words)[0] == 0
-    line = read(folder_of_patients / "far.csv")[12]
+    line = table(folder_of_patients / "far.csv")[12]
     assert [line[name] for name in ("site", "row", "id", "file")] == ["jena", "2", "J2", "jena.csv"]
     assert only_for_its_owner(folder_of_patients / "far.csv")
 
@@ -66,7 +60,7 @@ def test_far_rows_have_the_id_and_the_file(folder_of_patients, capsys):
 @pytest.mark.slow
 def test_loadings_are_a_table_for_a_spreadsheet(folder_of_patients, capsys):
     result = PCAResult.load(folder_of_patients / "out/result.npz")
-    lines = read(folder_of_patients / "out/loadings.csv")
+    lines = table(folder_of_patients / "out/loadings.csv")
     assert [line["column"] for line in lines] == NAMES
     np.testing.assert_array_equal([float(line["component_2"]) for line in lines], result.components_[1])
     assert only_for_its_owner(folder_of_patients / "out/report.html")  # The report shows the scores of all rows.

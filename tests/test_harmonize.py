@@ -9,7 +9,7 @@ import pytest
 from builders import gone_on, share_between_sites
 from fake_grid import grid_of, in_a_run
 from pages import folder_of_sites
-from test_explain import share_of
+from test_explain import share_of, shares_by_least_squares
 
 from flower_pca import PCAResult, assembly, cli, simulate
 from flower_pca.base.errors import ConfigError, DataError
@@ -138,17 +138,6 @@ def test_nodes_are_harmonized_alike_and_keep_what_they_find(mask, answers, tmp_p
     np.testing.assert_allclose(scores, expected, atol=1e-8)
     again = result.at_site(sites.read_local_result(tmp_path / "flower_pca-local-1.npz"))
     np.testing.assert_array_equal(again.transform(tables[1]), scores)
-
-
-def shares_by_least_squares(scores, tables, sites=True):
-    """The shares of age, sex, both, and of the site beyond both and alone, of pooled scores."""
-    pooled = pd.concat(tables)
-    age, sex = pooled.age.to_numpy()[:, None], pd.get_dummies(pooled.sex).to_numpy(float)
-    site, both = np.repeat(np.eye(len(tables)), [len(t) for t in tables], axis=0), np.column_stack([age, sex])
-    found = {"age": share_of(scores, age), "sex": share_of(scores, sex), "age and sex": share_of(scores, both)}
-    if sites:
-        found |= {"site beyond age and sex": share_of(scores, site, both), "site": share_of(scores, site)}
-    return found
 
 
 def assert_shares(found, expected):

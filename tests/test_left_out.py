@@ -184,15 +184,25 @@ def test_a_client_of_a_host_that_fails_is_asked_again_too(monkeypatch):
     assert is_pca_of(result, SHARDS)
 
 
+def grid_of_streams():
+    """Four nodes with six batches of ten rows each."""
+    streams = [np.random.default_rng(i).standard_normal((60, 6)) * [5, 3, 1, 1, 1, 1] for i in range(4)]
+    batches = [Stream(rows, batch=10) for rows in streams]
+    app = client_app(lambda context: batches[context.node_config["partition-id"]], allow=["st_miss"], noise_seed=0)
+    return FakeGrid(app, 4)
+
+
+def followed(grid, mask):
+    tracker = "st_miss(products=1, first_products=1)"
+    return TrackingStrategy(tracker, n_components=2, steps=6, mask=mask, node_timeout=0.3).fit(grid)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["an error", "a refusal"])
 @pytest.mark.parametrize("mask", PLAIN_OR_MASKED)
 def test_a_tracker_asks_at_every_step_a_node_that_fails_at_once(fault, mask):
     """However many steps it has missed: that costs nobody anything, and then it is back."""
-    streams = [np.random.default_rng(i).standard_normal((60, 6)) * [5, 3, 1, 1, 1, 1] for i in range(4)]
-    batches = [Stream(rows, batch=10) for rows in streams]
-    app = client_app(lambda context: batches[context.node_config["partition-id"]], allow=["st_miss"], noise_seed=0)
-    grid, missed = FakeGrid(app, 4), set()
+    grid, missed = grid_of_streams(), set()
     node = grid.node(BAD)
 
     def tamper(message, reply):
@@ -203,8 +213,7 @@ def test_a_tracker_asks_at_every_step_a_node_that_fails_at_once(fault, mask):
         return reply
 
     grid.tamper = tamper
-    tracker = "st_miss(products=1, first_products=1)"
-    result = TrackingStrategy(tracker, n_components=2, steps=6, mask=mask, node_timeout=0.3).fit(grid)
+    result = followed(grid, mask)
     assert missed == {2, 3, 4}
     assert result.rows_.tolist() == [40, 40, 30, 30, 30, 40]
 
@@ -213,10 +222,7 @@ def test_a_tracker_asks_at_every_step_a_node_that_fails_at_once(fault, mask):
 @pytest.mark.parametrize("mask", [None, True])
 def test_a_node_that_dies_at_every_step_of_a_tracker_is_waited_for_twice(mask):
     """Under masks it answers every set-up, for which it needs less memory."""
-    streams = [np.random.default_rng(i).standard_normal((60, 6)) * [5, 3, 1, 1, 1, 1] for i in range(4)]
-    batches = [Stream(rows, batch=10) for rows in streams]
-    app = client_app(lambda context: batches[context.node_config["partition-id"]], allow=["st_miss"], noise_seed=0)
-    grid, died = FakeGrid(app, 4), []
+    grid, died = grid_of_streams(), []
     node = grid.node(BAD)
 
     def tamper(message, reply):
@@ -226,8 +232,7 @@ def test_a_node_that_dies_at_every_step_of_a_tracker_is_waited_for_twice(mask):
         return reply
 
     grid.tamper = tamper
-    tracker = "st_miss(products=1, first_products=1)"
-    result = TrackingStrategy(tracker, n_components=2, steps=6, mask=mask, node_timeout=0.3).fit(grid)
+    result = followed(grid, mask)
     assert len(died) == 2
     assert result.rows_.tolist() == [30] * 6
 

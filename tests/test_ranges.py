@@ -110,12 +110,12 @@ def test_nothing_is_run_under_which_nothing_could_be_seen():
     with pytest.raises(DataError, match=r"of 60 rows: 3 columns .* need at least [\d,]+ rows\. .* mask=True"):
         simulate("auto", ranged_tables((40, 20)), n_components=1, dp=ranged(0.1), on_round=calls.append)
     assert not calls
-    just = Outlook(1000, 10, 3, noise=500.0, off=400.0, ranged=True)
-    with pytest.raises(DataError) as refused:
-        just.require() or Outlook(400, 10, 3, noise=500.0, off=400.0, ranged=True).require()
+    Outlook(1000, 10, 3, noise=500.0, off=400.0, ranged=True).require()
+    with pytest.raises(DataError, match="noise hides all components of 400 rows") as refused:
+        Outlook(400, 10, 3, noise=500.0, off=400.0, ranged=True).require()
     least = int(re.search(r"at least ([\d,]+)", str(refused.value))[1].replace(",", ""))
     Outlook(least, 10, 3, noise=500.0, off=400.0, ranged=True).require()
-    with pytest.raises(DataError):
+    with pytest.raises(DataError, match=f"need at least {least:,} rows"):
         Outlook(least - 3, 10, 3, noise=500.0, off=400.0, ranged=True).require()
 
 

@@ -1,12 +1,12 @@
 """Test the record of runs at a node, with one line per run."""
 
-import csv
 from datetime import UTC, datetime
 
 import numpy as np
 import pytest
 from dishonest import Node, RefusedError, Sums, signed
 from fake_grid import FakeGrid, in_a_run
+from pages import table
 
 from flower_pca import cli, strategies
 from flower_pca.clients import Rules, client_app
@@ -17,11 +17,10 @@ X = np.random.default_rng(3).standard_normal((60, D))
 Z = {"Z": np.eye(D)[:, :2]}
 
 
-def recorded(folder):
-    """The lines of the only month in a folder."""
-    (path,) = folder.glob("flower_pca-record-*.csv")
-    with open(path, encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+def recorded(folder, node=""):
+    """The lines of the only month in a folder, which may belong to several nodes."""
+    (path,) = folder.glob(f"flower_pca-record-{node}*.csv")
+    return table(path)
 
 
 def test_a_run_is_one_line_however_many_messages_it_has(tmp_path):
@@ -64,14 +63,8 @@ def test_a_refusal_is_written_down_with_its_reason(tmp_path):
 def test_masks_and_noise_are_named(tmp_path):
     nodes = signed(tmp_path, [X, X + 1.0, X * 2.0])
     Sums(nodes, run="masked run").product(np.eye(D))
-    (found,) = [line for line in recorded_by(tmp_path / "memory", 0) if line["run"] == "masked run"]
+    (found,) = [line for line in recorded(tmp_path / "memory", "0-") if line["run"] == "masked run"]
     assert (found["protection"], found["stages"]) == ("masks", "masked, ssi")
-
-
-def recorded_by(folder, key):
-    (path,) = folder.glob(f"flower_pca-record-{key}-*.csv")
-    with open(path, encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def test_an_honest_run_over_flower_is_recorded_with_what_its_run_config_says(tmp_path):
@@ -80,7 +73,7 @@ def test_an_honest_run_over_flower_is_recorded_with_what_its_run_config_says(tmp
         result = strategies.Krylov(n_components=2).fit(FakeGrid(app, 3))
     assert result.n_samples_ == 3 * len(X)
     for key in range(3):
-        (line,) = recorded_by(tmp_path, key)
+        (line,) = recorded(tmp_path, f"{key}-")
         assert (line["algorithm"], line["refused"]) == ("krylov", "0")
         assert "krylov" in line["stages"]
 

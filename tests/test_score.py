@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
-from pages import flower_pca
+from pages import flower_pca, table
 
 from flower_pca import PCAResult, simulate
 from flower_pca.analysis.monitor import Monitor
@@ -83,8 +82,7 @@ def test_sites_are_named(case, folder_to_score, capsys):
     data = "today.csv" if column is None else with_sites(folder_to_score, column, names * 20).name
     code, said, err = score(capsys, folder_to_score, data, "-o", out)
     assert (code, err) == (0, "")
-    with out.open(newline="", encoding="utf-8") as file:
-        sites = [line["site"] for line in csv.DictReader(file)]
+    sites = [line["site"] for line in table(out)]
     if case in ("its file", "others"):
         assert set(sites) == {data.removesuffix(".csv")}
         assert "Sites are" not in said
@@ -140,8 +138,7 @@ def test_all_rows_are_written_and_drawn(folder_to_score, capsys):
     code, said, _ = score(capsys, folder_to_score, "sites", "-o", out, "--picture", picture, "--limits", "theory")
     assert code == 0
     assert said.endswith(f"Wrote {out} and {picture}\n")
-    with out.open(newline="", encoding="utf-8") as file:
-        lines = list(csv.DictReader(file))
+    lines = table(out)
     monitor = Monitor(PCAResult.load(folder_to_score / "result.npz"))
     scored = monitor.score(sources.make(str(folder_to_score / "today.csv")))
     np.testing.assert_allclose([float(line["T2"]) for line in lines], scored.t2, rtol=1e-12)

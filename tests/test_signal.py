@@ -167,15 +167,6 @@ def test_a_client_may_be_missing(number: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_from_a_checkpoint(tmp_path: Any) -> None:
-    given = ("krylov", sites_with_signal())
-    whole = simulate(*given, n_components="signal")
-    found = gone_on(simulate, *given, path=tmp_path / "run.npz", stop=[2], n_components="signal")
-    np.testing.assert_array_equal(found.components_, whole.components_)
-    np.testing.assert_array_equal(found.noise_thresholds_, whole.noise_thresholds_)
-
-
-@pytest.mark.slow
 def test_a_file_and_the_pictures_have_the_thresholds(tmp_path: Any) -> None:
     pytest.importorskip("matplotlib")
     found = simulate("krylov", sites_with_signal(), n_components="signal")
@@ -256,13 +247,14 @@ def test_many_columns_under_masks_and_without_a_client_once(asked: dict[str, Any
 
 
 @pytest.mark.slow
-def test_a_run_by_products_goes_on_from_a_checkpoint(tmp_path: Any) -> None:
-    """From the midst of the products."""
-    given = ("krylov", more_columns_than_tables(2, 1))
+@pytest.mark.parametrize("stop", [2, 3])
+def test_a_run_goes_on_from_a_checkpoint(stop: int, tmp_path: Any) -> None:
+    """After the tables, or in the midst of the products."""
+    given = ("krylov", sites_with_signal() if stop == 2 else more_columns_than_tables(2, 1))
     whole = simulate(*given, n_components="signal")
-    found = gone_on(simulate, *given, path=tmp_path / "run.npz", stop=[3], n_components="signal")
-    np.testing.assert_array_equal(found.noise_thresholds_, whole.noise_thresholds_)
+    found = gone_on(simulate, *given, path=tmp_path / "run.npz", stop=[stop], n_components="signal")
     np.testing.assert_array_equal(found.components_, whole.components_)
+    np.testing.assert_array_equal(found.noise_thresholds_, whole.noise_thresholds_)
 
 
 @pytest.mark.slow

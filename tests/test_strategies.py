@@ -61,7 +61,7 @@ def test_signature_and_docstring(name):
 
 @each
 def test_parameters_have_names(name):
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="takes 1 positional argument but 2 were given"):
         NAMED[name](5)
 
 

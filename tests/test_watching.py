@@ -277,7 +277,7 @@ def test_whoever_is_left_out_is_not_in_the_record():
     strategies.STMiss(n_components=R, min_nodes=2, on_step=told.append).fit(served_parts(bad))
     assert [list(record.clients) for record in told] == [[0, 2]] * STEPS
     assert isinstance(told[0], StepRecord)
-    with pytest.raises(NotEnoughNodes):
+    with pytest.raises(NotEnoughNodes, match="the first because: The data of the client at step 0 has 120 infinite"):
         strategies.STMiss(n_components=R, min_nodes=3, node_timeout=0.1, on_step=told.append).fit(served_parts(bad))
 
 

@@ -337,6 +337,28 @@ def test_components_that_follow_far_entries_are_not_called_converged(kind: str, 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("seed", "mask"), [(0, False), (3, True), (6, False)])
+def test_components_that_turn_if_noisy_clients_count_less_are_not_called_converged(seed: int, mask: bool) -> None:
+    """One client with 30 % far entries keeps most of them, but has less than four times the noise of the others."""
+    rng = np.random.default_rng([seed, 42])
+    U = np.linalg.qr(rng.standard_normal((12, 3)))[0]
+    clean, rows = [], []
+    for share in (0.3, *4 * [0.01]):
+        V = rng.standard_normal((12, 1))
+        V = np.linalg.qr(V - U @ (U.T @ V))[0]
+        X = rng.standard_normal((50, 3)) * [2.5, 2.0, 1.5] @ U.T + 1.5 * rng.standard_normal((50, 1)) @ V.T
+        X += 0.3 * rng.standard_normal(X.shape)
+        far = rng.choice([-1.0, 1.0], X.shape) * rng.uniform(5.0, 7.0, X.shape)
+        clean.append(X)
+        rows.append(X + np.where(rng.random(X.shape) < share, far, 0.0))
+    result = simulate("triple_pca(local_components=1)", rows, n_components=3, mask=mask)
+    reachable = simulate("exact_per_pca(local_components=1)", clean, n_components=3, center=False)
+    assert sine(reachable.components_, U.T) < 0.1 < sine(result.components_, U.T)
+    assert not result.status.ok
+    assert "they would turn if clients with more noise had less influence" in result.status.words
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [1.0, 10.0])
 def test_a_client_of_much_noise_is_no_client_of_far_entries(times: float) -> None:
     U, rows = with_near_far_entries(4, bad=0.0, others=0.05, size=20.0)

@@ -377,6 +377,11 @@ class TriplePCA(ExactPerPCA):
         checks.number(f"threshold of {self.name}", self.threshold, least=CUT.least, most=CUT.most, remedy="Try 4.")
         checks.integer(f"inner_steps of {self.name}", self.inner_steps, least=1)
 
+    @property
+    def recomputes(self) -> bool:
+        # The outliers of a round depend on those of the rounds before.
+        return False
+
     def broadcast(self, state: ExactState) -> Arrays:
         return {**super().broadcast(state), **self._inner()}
 
@@ -437,22 +442,26 @@ class TriplePCA(ExactPerPCA):
                 "entries, or ask for one more component"
             )
             return Status(Outcome.STALLED, words)
-        if clients < _FEWEST_CLIENTS or float(model.left["loud"]) <= _MOST_NOISE**2:
+        if clients < _FEWEST_CLIENTS:
             return status
-        if float(model.left["theta"]) <= _MOST_ALIKE / clients:
+        loud, turned = float(model.left["loud"]) > _MOST_NOISE**2, float(model.left["swayed"]) > _MOST_TURN
+        if loud and float(model.left["theta"]) <= _MOST_ALIKE / clients:
             words = (
                 f"{status.words}, but the components are not reliable, because one client has several times the noise "
                 "of all other clients together, and the local components of the other clients have a common direction, "
                 "which should be shared. Leave out clients with many outlying entries, or ask for one more component"
             )
             return Status(Outcome.STALLED, words)
-        if float(model.left["swayed"]) > _MOST_TURN:
-            words = (
-                f"{status.words}, but the components are not reliable, because they depend on one client that has "
-                "several times the noise of all other clients together. The noise of this client may consist of "
-                "outlying entries. Leave out clients with many outlying entries"
+        if turned:
+            reason = (
+                "they depend on one client that has several times the noise of all other clients together. The noise "
+                "of this client may consist of outlying entries"
+                if loud
+                else "they would turn if clients with more noise had less influence. The noise of these clients may "
+                "consist of outlying entries"
             )
-            return Status(Outcome.STALLED, words)
+            words = f"{status.words}, but the components are not reliable, because {reason}"
+            return Status(Outcome.STALLED, f"{words}. Leave out clients with many outlying entries")
         return status
 
     @staticmethod

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from builders import stop_after, unequal
+from builders import sine, stop_after, unequal
 from cases import every, in_turn, paired, slow_if
 from fake_grid import arrays_in, config_of, failed, grid_of, is_pca_of, metrics_of, with_arrays
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
@@ -395,6 +395,72 @@ def test_a_resumed_run_says_if_its_nodes_have_begun_afresh(mask, folder, tmp_pat
     assert result.status.ok
     assert ("began again" in result.status.words) != folder
     assert folder or "memory-dir" in result.status.words
+
+
+def taken_apart(name):
+    """Rows that the algorithm is for: with directions of each client, with outlying entries, or with both."""
+    rng = np.random.default_rng(6)
+    U, shards = np.linalg.qr(rng.standard_normal((12, 2)))[0], []
+    for _ in range(3):
+        V = np.linalg.qr(np.column_stack([U, rng.standard_normal(12)]))[0][:, 2:]
+        X = rng.standard_normal((40, 2)) * [4.0, 3.0] @ U.T + 0.1 * rng.standard_normal((40, 12))
+        if "per_pca" in name or "triple" in name:
+            X += 2.0 * rng.standard_normal((40, 1)) @ V.T
+        if "per_pca" not in name:
+            X += (rng.random(X.shape) < 0.05) * rng.choice([-20.0, 20.0], X.shape)
+        shards.append(X)
+    return shards
+
+
+def resumed_without_memory(name, stop, path, *, mask):
+    """The results of a whole run, and of one whose server is killed and whose nodes lose what they keep."""
+    shards = taken_apart(name)
+
+    def fit(grid, **given):
+        return PCAStrategy(registry.make(name), n_components=2, mask=mask, checkpoint=path).fit(grid, **given)
+
+    whole = fit(grid_of(shards))
+    grid = grid_of(shards)
+    at = stop if stop > 0 else len(whole.history) + stop
+    with pytest.raises(Killed):
+        fit(grid, on_round=stop_after(at, error=Killed))
+    for node in grid.nodes:
+        grid.forget(node)
+    return whole, fit(grid)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize(
+    ("name", "same", "said"),
+    [
+        ("exact_per_pca", True, False),
+        ("exact_per_pca(local_components='auto')", True, False),
+        ("exact_per_pca(local_steps=1)", False, True),
+        ("per_pca(eta=0.02, max_rounds=60)", False, True),
+        ("triple_pca", False, True),
+        ("dcf_pca", False, True),
+        ("consensus_rpca", False, True),
+    ],
+)
+def test_a_resumed_run_says_if_its_result_depends_on_what_nodes_have_lost(name, same, said, mask, tmp_path):
+    whole, found = resumed_without_memory(name, -6, tmp_path / "run", mask=mask)
+    assert whole.status.outcome is not None
+    assert np.array_equal(whole.components_, found.components_) == same
+    assert sine(whole.components_, found.components_) < 0.05
+    assert ("differ from an undisturbed run, because clients had lost their state" in found.status.words) == said
+    assert ("memory-dir" in found.status.words) == said
+    assert found.status.ok == (whole.status.ok and not said)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mask", [False, True])
+def test_a_run_resumed_for_its_last_message_says_that_rows_are_taken_apart_anew(mask, tmp_path):
+    whole, found = resumed_without_memory("triple_pca", -2 if mask else -1, tmp_path / "run", mask=mask)
+    assert sine(whole.components_, found.components_) < 1e-12
+    assert not np.array_equal(whole.removed_share_, found.removed_share_)
+    assert found.status.ok
+    assert "clients had lost their state before the last message" in found.status.words
 
 
 def message_to(node):

@@ -48,7 +48,16 @@ _NOT_STARTED: Final = object()  # the state of a stage that `Position.started` s
 # A checkpoint stores these fields as plain values, in addition to the model and the state.
 _PLAIN_FIELDS: Final = {"index": int, "halfway": bool, "last": bool, "disturbed": bool, "changed": bool}
 _LOST_STATE: Final = (
-    ", but the result may differ from an undisturbed run, because clients had lost their state. Start the run again"
+    ", but the result may differ from an undisturbed run, because clients had lost their state. Start the run again, "
+    "and give every node a memory-dir"
+)
+_ALSO_LOST_STATE: Final = (
+    "; the result may also differ from an undisturbed run, because clients had lost their state. Start the run again, "
+    "and give every node a memory-dir"
+)
+_LOST_AT_END: Final = (
+    "; clients had lost their state before the last message, so the parts of their rows, and variances, may differ "
+    "from those of an undisturbed run. Give every node a memory-dir"
 )
 _ROUNDS_LOST: Final = (
     ", but some of these rounds are lost, because a masked run starts again when clients change. Raise max_rounds"
@@ -261,8 +270,17 @@ class Position:
         return replace(self, state=state, halfway=self.is_opening and self.stage.status(state) is None)
 
     def after_loss(self) -> Position:
-        """Return the position after clients have lost their state, which matters only during the algorithm."""
-        return replace(self, disturbed=self.disturbed or self.role is Role.ALGORITHM)
+        """Return the position after clients have lost their state.
+
+        The loss matters during the algorithm, and in the closing message if clients take their rows apart in it.
+        """
+        status = self.model.status
+        if self.role is Role.CLOSING and not self.algorithm.measured and not self.algorithm.recomputes and status:
+            if _LOST_AT_END in status.words:
+                return self
+            return replace(self, model=replace(self.model, status=replace(status, words=status.words + _LOST_AT_END)))
+        lost = self.role is Role.ALGORITHM and not self.algorithm.recomputes
+        return replace(self, disturbed=self.disturbed or lost)
 
     def at_next_stage(self, status: Status, clients: tuple[int, ...], roll: Roll, layers: Sequence[Layer]) -> Position:
         """Return the position at the next stage, or at the opening if the result is not good enough yet.
@@ -367,6 +385,8 @@ class Position:
             status = Status(status.outcome, f"{status.words}{_BEGAN_AGAIN}")
         elif self.disturbed and status.outcome is Outcome.CONVERGED:
             status = Status(Outcome.STALLED, f"{status.words}{_LOST_STATE}")
+        elif self.disturbed:
+            status = Status(status.outcome, f"{status.words}{_ALSO_LOST_STATE}")
         begun_anew = self.model.summed and self.model.restarts > 0 and algorithm.fixed_set
         if anew and begun_anew and status.outcome is Outcome.MAX_ROUNDS:
             status = Status(status.outcome, f"{status.words}{_ROUNDS_LOST}")

@@ -433,6 +433,11 @@ class Stage(ABC, Generic[S]):
         return type(self).merging is Stage.merging
 
     @property
+    def recomputes(self) -> bool:
+        """Whether a client that has lost its state computes the same answers again, so the loss changes nothing."""
+        return False
+
+    @property
     def spec(self) -> str:
         """The text form of the stage with its parameters, from which `registry.make` makes the same stage.
 

@@ -356,6 +356,11 @@ class ExactPerPCA(Personalized[ExactState]):
         # f is sent without rounding, because the server compares objectives to decide which U to keep.
         return {"n": MOST_ROWS, "Z": self.largest_weights(model)[1], "f": 0.0}
 
+    @property
+    def recomputes(self) -> bool:
+        # With `local_steps`, each round continues from the local components of the round before.
+        return not self.local_steps
+
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         if "k" in arrays:

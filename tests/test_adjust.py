@@ -135,6 +135,20 @@ def test_covariates_that_depend_on_each_other_count_once():
     np.testing.assert_allclose(products @ pseudo_inverse(products) @ products, products, atol=1e-12)
 
 
+@pytest.mark.parametrize("size", [1e-140, 1e-30])
+def test_rows_and_covariates_whose_squares_are_tiny_are_adjusted(size):
+    """The product of two sums of squares is 0 in double precision, though neither of them is."""
+    rng = np.random.default_rng(12)
+    age = rng.standard_normal(60)
+    X = rng.standard_normal((60, 5)) * [5.0, 3.0, 1.0, 1.0, 1.0] + age[:, None]
+    table = pd.DataFrame(1e-140 * X, columns=list("abcde")).assign(age=size * age)
+    result = simulate("krylov(tol=1e-12)", [table[:20], table[20:]], n_components=2, adjust=["age"])
+    A = np.column_stack([np.ones(60), age])
+    left = X - A @ np.linalg.lstsq(A, X, rcond=None)[0]
+    V = np.linalg.svd(left, full_matrices=False)[2][:2]
+    assert np.linalg.norm(V - V @ result.components_.T @ result.components_) < 1e-7
+
+
 def test_no_further_message_is_needed():
     tables = people_of_sites(6)
     plain = simulate("krylov", [table[FEATURES] for table in tables], n_components=2)

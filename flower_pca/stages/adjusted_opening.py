@@ -147,9 +147,10 @@ class AdjustedOpening(Stage[AdjustedState]):
         own = np.diagonal(reply[_SQUARES])
         if (own < 0.0).any():
             raise ProtocolError(f"An answer has negative sums of squares of covariates. {OTHER_CLIENT}")
-        limits = {_CROSS: np.sqrt(np.outer(reply["m2"], own))}
+        # The roots are taken first, because a product of two tiny sums of squares would be 0.
+        limits = {_CROSS: np.outer(np.sqrt(reply["m2"]), np.sqrt(own))}
         if state.fills:
-            limits[_SEEN] = np.sqrt(np.outer(reply["n"] - reply["count"], own))
+            limits[_SEEN] = np.outer(np.sqrt(reply["n"] - reply["count"]), np.sqrt(own))
         eps = float(reply["eps"])
         if any(_exceeds_limit(reply[name], most, eps) for name, most in limits.items()):
             raise ProtocolError(

@@ -58,6 +58,7 @@ def test_under_noise_every_table_has_the_same_bounds(noisy_result, tmp_path, cap
     assert figures["explained_variance_ratio"] is None
     assert figures["bounds_of_ratio"] == known.shares.tolist()
     assert figures["bounds_together"] == known.together.tolist()
+    assert figures["bounds_left_out"] == known.left_out.tolist()
     assert figures["noise_alone"] == known.floor
     assert "of about" in repr(noisy_result)
     assert "of about" in noisy_result.summary().title
@@ -80,7 +81,7 @@ def test_without_noise_shares_are_what_they_are(short, tmp_path, capsys):
     assert all(share in text for text in (short.table(), shown(short, tmp_path, capsys), short._repr_html_()))
     figures = json.loads(shown(short, tmp_path, capsys, "--json"))
     assert figures["explained_variance_ratio"] == short.explained_variance_ratio_.tolist()
-    assert figures["bounds_together"] is figures["noise_alone"] is None
+    assert figures["bounds_together"] is figures["bounds_left_out"] is figures["noise_alone"] is None
 
 
 @pytest.mark.slow

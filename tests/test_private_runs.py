@@ -9,7 +9,8 @@ from cases import PLAIN_OR_MASKED, every, paired
 from fake_grid import FakeGrid, examples_of, grid_of, in_a_run, listen_to
 from scipy import sparse
 
-from flower_pca import DP, NotEnoughNodes, Outcome, PCAResult, clients, simulate, strategies
+from flower_pca import DP, DataError, NotEnoughNodes, Outcome, PCAResult, clients, simulate, strategies
+from flower_pca.analysis import likelihood
 from flower_pca.layers.noise import noise_share
 from flower_pca.strategies import PCAStrategy
 
@@ -94,6 +95,37 @@ def test_bounds_of_shares_hold_unless_rows_are_shortened_and_this_is_said(method
         assert "They do not include what changes when long rows are shortened to clip or reach." in str(
             result.certainty
         )
+
+
+@pytest.mark.slow
+@every("method", METHODS)
+@every("mask", [False, True])
+@pytest.mark.parametrize("scale", [None, "std"])
+def test_the_variance_that_is_left_out_lies_within_its_bounds(method, mask, scale):
+    """Against the rows themselves, none of which is shortened. The doubt about the total is two deviations."""
+    within, zero = [], 0
+    for seed in range(12):
+        rng = np.random.default_rng([seed, 61])
+        X = np.clip(rng.standard_normal((1500, 6)), -3.0, 3.0) * [3.0, 2.0, 1.0, 1.0, 1.0, 1.0]
+        dp = weak(epsilon=float(rng.choice([1.0, 10.0, 100.0])), clip=13.0, reach=13.0, noise_seed=seed)
+        found = simulate(method, np.array_split(X, 4), n_components=2, dp=dp, mask=mask, scale=scale, center=True)
+        F = X - found.mean_
+        F = F if found.scale_ is None else F / found.scale_
+        left = np.sum((F - F @ found.components_.T @ found.components_) ** 2) / (found.n_samples_ - 1)
+        low, high = found.certainty.left_out
+        within.append(low <= left <= high)
+        assert low <= found.left_out_variance_ <= high
+        zero += found.left_out_variance_ == 0.0
+    assert np.mean(within) >= 0.9
+    assert scale or mask or zero, "no draw has so much noise that nothing seems to be left"
+
+
+def test_a_likelihood_that_noise_leaves_no_variance_for_is_refused_with_this_reason():
+    X = np.random.default_rng(2).standard_normal((60, 6))
+    found = simulate("covariance", np.array_split(X, 4), n_components=2, dp=weak(epsilon=0.5))
+    assert found.noise_variance_ == 0.0
+    with pytest.raises(DataError, match="The noise of this run is stronger than the variance outside the"):
+        likelihood.log_likelihood(found, X)
 
 
 @pytest.mark.parametrize("mask", PLAIN_OR_MASKED)

@@ -148,6 +148,8 @@ def _positive_variances(result: PCAResult) -> tuple[Array, float]:
     rank = int(np.sum(variances > zero))
     if noise <= zero and rank < d:
         remedy = "Use fewer components than the rank of the rows."
+        if result.privacy is not None:
+            remedy = "The noise of this run is stronger than the variance outside the components. Use a larger epsilon."
         if not result.projects:
             remedy = (
                 "Use the result of a PCA such as krylov, because the low-rank part of a robust PCA has no noise left."

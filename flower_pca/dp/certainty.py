@@ -60,12 +60,17 @@ class Certainty:
         Bounds on the cumulative share of the first components, within 0 and 1.
     signal : ndarray of shape (k,)
         Each component's variance divided by the floor.
+    left_out : ndarray of shape (2,)
+        Bounds on the variance outside of the components. Divided by the number of directions outside, they are bounds
+        on `noise_variance_`. If noise is stronger than this variance, the lower bound is 0, and so may be the figure
+        itself.
     """
 
     floor: float
     shares: Array
     together: Array
     signal: Array
+    left_out: Array
 
     __repr__ = brief
 
@@ -129,12 +134,15 @@ def certainty(
     if frame.mean is not None:
         floor += _variance_from_mean_noise(frame.scale, added * spent.frame_noise, reach * degrees, columns)
     doubt = _DEVIATIONS * _total_noise(frame, added * spent.frame_noise, reach, columns) / degrees
-    number = np.arange(1, len(variances) + 1)
+    number, explained = np.arange(1, len(variances) + 1), float(variances.sum())
+    off = floor * len(variances)
+    outside = [total - doubt - (explained + off), total + doubt - max(explained - off, 0.0)]
     return Certainty(
         floor=floor,
         shares=_share_bounds(variances, floor, total, doubt),
         together=_share_bounds(variances.cumsum(), floor * number, total, doubt),
         signal=variances / floor,
+        left_out=np.maximum(outside, 0.0),
     )
 
 

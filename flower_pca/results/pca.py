@@ -83,7 +83,8 @@ class PCAResult:
     left_out_variance_ : float
         The part of the total variance outside the components. In runs without noise, a variance is off by at most its
         residual times the first variance, and this part by at most all residuals together. For rows in single
-        precision, that is about 5e-7 of the first variance for each component.
+        precision, that is about 5e-7 of the first variance for each component. With `dp`, noise makes it inaccurate,
+        and it is 0 if the noise is stronger: see `certainty`, which has bounds.
     n_samples_ : int
         Rows of all clients together.
     residuals_ : ndarray of shape (k,) or None
@@ -362,7 +363,10 @@ class PCAResult:
 
     @property
     def noise_variance_(self) -> float:
-        """The mean variance of directions outside the components (Tipping and Bishop 1999), as in scikit-learn."""
+        """The mean variance of directions outside the components (Tipping and Bishop 1999), as in scikit-learn.
+
+        With `dp`, noise makes it inaccurate, as for `left_out_variance_`.
+        """
         rest = min(self.n_samples_, self.n_features_in_) - self.n_components_
         if rest:
             return self.left_out_variance_ / rest
@@ -946,7 +950,7 @@ class PCAResult:
             facts.json_only_fact("total_variance", self.total_variance_),
         ]
         if known is None or spent is None:
-            lacking = ("bounds_of_ratio", "bounds_together", "noise_alone", "privacy")
+            lacking = ("bounds_of_ratio", "bounds_together", "bounds_left_out", "noise_alone", "privacy")
             return [
                 *found,
                 facts.json_only_fact("explained_variance_ratio", shares.tolist()),
@@ -958,6 +962,7 @@ class PCAResult:
             facts.json_only_fact("explained_variance_ratio", None),
             facts.json_only_fact("bounds_of_ratio", known.shares.tolist()),
             facts.json_only_fact("bounds_together", known.together.tolist()),
+            facts.json_only_fact("bounds_left_out", known.left_out.tolist()),
             facts.json_only_fact("noise_alone", known.floor),
             facts.json_only_fact("privacy", asdict(spent)),
             Fact("", "variance explained", None, labels.share_in_words(known.together[-1])),

@@ -24,7 +24,7 @@ def products(shards: list[Array], U: Array) -> Array:
     """PerPCA's own halves."""
     stage = make("per_pca", local_components=R2, eta=ETA)
     clients, memory = [LocalData(X) for X in shards], [{"V": start(i)} for i in range(len(shards))]
-    small = {name: np.array(value) for name, value in {"own": R2, "eta": ETA, "choice": 1, "seed": 0}.items()}
+    small = {name: np.array(value) for name, value in {"own": R2, "eta": ETA, "choice": 1}.items()}
     flags = {name: np.array(value) for name, value in {"samples": False, "polar": True}.items()}
     for _ in range(ROUNDS):
         total = np.zeros_like(U)

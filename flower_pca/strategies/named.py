@@ -129,6 +129,7 @@ class _PerPCAKeywords(_PersonalizedKeywords, total=False):
     retraction: str
     step: float | None
     eta: float | None
+    local_init: str
 
 
 class _ExactPerPCAKeywords(_PersonalizedKeywords, total=False):

@@ -135,6 +135,7 @@ ALGORITHM = [
         for given, sentence in (
             ({"weights": "rows"}, "weights of per_pca must be 'equal' or 'samples'"),
             ({"init": "pca"}, "init of per_pca must be 'projection', 'upload', 'qu' or 'random', not 'pca'."),
+            ({"local_init": "none"}, "local_init of per_pca must be 'best' or 'random', not 'none'."),
             ({"choice": 3}, "choice of per_pca must be a whole number from 1 to 2"),
             (
                 {"choice": 2, "retraction": "qr"},

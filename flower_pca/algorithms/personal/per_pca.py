@@ -41,15 +41,17 @@ class PerState(PersonalState):
     norm : float
         max_i ||S_i||_2, or 0 until it is measured.
     seed : int
-        The seed of the first local components.
+        The seed of the first local components, if they are random.
     objective : float
-        The objective of the latest round.
+        The objective of the latest round in which no client was missing.
     step : float
         The step size in multiples of 1 / norm.
     longest : float
         The maximum step size that is still allowed.
     peak : float
         The highest value that the objective had before a round in which it fell.
+    most : int
+        The largest number of clients that have answered in a round.
     """
 
     norm: float
@@ -58,6 +60,7 @@ class PerState(PersonalState):
     step: float = _STEP
     longest: float = _LONGEST
     peak: float = 0.0
+    most: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +88,8 @@ class PerPCA(Personalized[PerState]):
 
     Reference: Shi and Kontar, "Personalized PCA: decoupling shared and unique features", JMLR 2024,
     Algorithms 1 and 2.
-    Cost per round: 4 n_i d (r1 + r2) flops on a client, and r1 + 1 columns of d floats each way.
+    Cost per round: 4 n_i d (r1 + r2) flops on a client, and r1 + 1 columns of d floats each way. In its first round, a
+    client also computes its local components, as in `ExactPerPCA`.
     Prefer it: to reproduce the paper. `ExactPerPCA` finds the same result in 3 to 90 times fewer rounds.
 
     Parameters
@@ -98,6 +102,9 @@ class PerPCA(Personalized[PerState]):
         "equal" (every client counts the same) or "samples" (w_i = n_i).
     init, start_rounds, given
         See `Personalized`.
+    local_init : {"best", "random"}, default="best"
+        The local components with which a client begins: those that are best for the first U, or random ones, as in the
+        paper. With init="random", they are random in any case.
     collect : bool, default=False
         Whether to collect the local components at the end. Only nodes that agree send them.
     choice : {1, 2}, default=1
@@ -108,7 +115,8 @@ class PerPCA(Personalized[PerState]):
         The step size in multiples of 1 / max_i ||S_i||_2. By default it begins at 0.5. With choice=1, it then doubles
         after every round that raises the objective, up to 16. After any other round, it falls to a quarter, but not
         below 0.5. If the objective falls from a value no higher than before an earlier fall, the maximum is halved,
-        because otherwise the objective could rise and fall forever.
+        because otherwise the objective could rise and fall forever. In a round with fewer answers than an earlier
+        round, U takes a step of at most 0.5.
     eta : float or None, default=None
         The absolute step size. If given, it replaces `step`.
     oversample : int, default=0
@@ -153,11 +161,13 @@ class PerPCA(Personalized[PerState]):
     retraction: str = "polar"
     step: float | None = None
     eta: float | None = None
+    local_init: str = "best"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.integer(f"choice of {self.name}", self.choice, least=1, most=2)
         checks.choice(f"retraction of {self.name}", self.retraction, tuple(RETRACTIONS))
+        checks.choice(f"local_init of {self.name}", self.local_init, ("best", "random"))
         if self.step is not None:
             checks.number(f"step of {self.name}", self.step, least=1e-12, remedy="Leave it out.")
         if self.eta is not None:
@@ -196,6 +206,9 @@ class PerPCA(Personalized[PerState]):
         return _merge_largest
 
     def server(self, state: PerState, total: Any, answered: frozenset[int]) -> PerState:
+        if state.norm and state.start is None:
+            most = max(state.most, len(answered))
+            return self.state_after_sums(replace(state, most=most), total, len(answered) / most)
         if state.norm:
             return super().server(state, total, answered)
         progress = replace(state.progress, rounds=state.progress.rounds + 1)
@@ -203,12 +216,14 @@ class PerPCA(Personalized[PerState]):
         return replace(state, norm=total or 1.0, progress=progress)
 
     def extra_broadcast(self, state: PerState) -> Arrays:
-        return {
+        arrays = {
             "eta": np.array(self.eta or state.step / state.norm),
             "choice": np.array(self.choice),
             "polar": np.array(self.retraction == "polar"),
-            "seed": np.array(state.seed),
         }
+        if self.local_init == "random" or (self.init == "random" and self.given is None):
+            arrays["seed"] = np.array(state.seed)
+        return arrays
 
     def extra_bounds(self, model: Model) -> Mapping[str, Array | float]:
         w, wS = self.largest_weights(model)
@@ -231,11 +246,8 @@ class PerPCA(Personalized[PerState]):
         own, chosen = held_out.choose_number(arrays, data, memory)
         V = memory.get("V", U[:, :0])
         span = deflation.span_of_rows(data, U.shape[1] + own, memory)
-        # A new client, or a node that has lost its memory, starts from random local components. They must differ
-        # between clients, because equal ones would look like shared components.
-        if V.shape != (data.d, min(own, data.d - U.shape[1])):
-            seed = int(arrays["seed"]) + data.fingerprint()
-            V = linalg.random_basis(data.d, own, seed=seed)
+        if V.shape != (data.d, min(own, data.d - U.shape[1])):  # This client is new, or its node has lost its memory.
+            V = _first_local_components(arrays, data, own)
         beside = deflation.project_into_span(deflation.orthonormal_outside(V, U), U, span)
         W = np.hstack([U, beside])
         G = deflation.covariance_product(data, W)
@@ -246,13 +258,18 @@ class PerPCA(Personalized[PerState]):
 
     def state_after_answers(self, state: PerState, mean: Arrays, share: float) -> PerState:
         M, f, before = mean["M"], float(mean["f"]), state.progress
+        step, all_there = state.step, share >= 1.0
+        if not all_there and self.step is None and self.eta is None and step > _STEP:
+            # Without a client, the mean gradient is not 0 at the solution either. A long step would lead far from it.
+            M, step = state.U + _STEP / step * (M - state.U), _STEP
         U = RETRACTIONS[self.retraction](M)
         turned = float(np.linalg.norm(linalg.complement(M, state.U)))
-        error = turned / (self.eta or state.step) / np.sqrt(max(U.shape[1], 1))
+        error = turned / (self.eta or step) / np.sqrt(max(U.shape[1], 1))
         if not f >= state.objective:  # After a fall, a rise above the lower objective counts as progress.
             before = replace(before, gained=f)
-        state = self._with_next_step(state, f)
-        return replace(state, U=U, objective=f, progress=before.step(error, gain=f))
+        if all_there:  # The objectives of some clients and of all clients cannot be compared.
+            state = replace(self._with_next_step(state, f), objective=f)
+        return replace(state, U=U, progress=before.step(error, gain=f))
 
     def _with_next_step(self, state: PerState, f: float) -> PerState:
         """Return the state with the step of the next round, after a round with objective f."""
@@ -280,6 +297,18 @@ class PerPCA(Personalized[PerState]):
 
 def _merge_largest(total: float | None, client: int, reply: Arrays) -> float:
     return max(total or 0.0, float(reply["norm"]))
+
+
+def _first_local_components(arrays: Arrays, data: LocalData, own: int) -> Array:
+    """Return the local components with which a client begins: random ones if the message has a seed, or else the best.
+
+    Random local components first turn U away from the shared components, towards directions of single clients.
+    """
+    if "seed" not in arrays:
+        return deflation.local_basis(data, arrays["U"], own)
+    # They must differ between clients, because equal ones would look like shared components.
+    seed = int(arrays["seed"]) + data.fingerprint()
+    return linalg.random_basis(data.d, own, seed=seed)
 
 
 def _gradient_step(W: Array, G: Array, r: int, arrays: Arrays) -> tuple[Array, Array]:

@@ -325,7 +325,7 @@ PAGES: Final = {
                 "PerPCA is consistent while distPCA is not.",
                 "Section 7.1.2, Fig. 4",
                 "personal/fig4",
-                "From n=300 to n=100,000 PerPCA's error falls from 0.14 to 4.6e-4. distPCA's stays at 7.3 if it "
+                "From n=300 to n=100,000 PerPCA's error falls from 0.14 to 4.8e-4. distPCA's stays at 7.3 if it "
                 "weights components by their deviations, and at 7.1 if clients send r1 components. If they send "
                 "r1 + r2 components of equal weight, distPCA is consistent too.",
                 beside("method", ("n=300", "n=10000", "n=100000"), what="subspace error"),

@@ -122,6 +122,12 @@ def test_per_pca_is_the_papers_algorithm_only_by_a_step_that_stays(program):
     assert JUDGED[program].algorithm or any(r.step is not None or r.eta is not None or r.choice == 2 for r in runs)
 
 
+@every("program", [p for p in RECORDED if any(s.startswith("per_pca(") for s in record.read(p).algorithms)])
+def test_local_components_of_per_pca_begin_at_random_as_the_paper_says(program):
+    runs = [make(spec) for spec in record.read(program).algorithms if spec.startswith("per_pca(")]
+    assert all("random" in (run.init, run.local_init) for run in runs)
+
+
 @pytest.mark.slow
 def test_the_pages_are_made_from_the_records():
     for name, text in page.texts().items():

@@ -25,7 +25,7 @@ def fig1(opts: report.Options) -> report.Found:
     for seed in opts.each():
         split = problems.two_planes(THETA1, seed)
         S, sizes = methods.covariances(split.shards), [len(X) for X in split.shards]
-        U, V = fit("per_pca(eta=0.1, max_rounds=2000)", split.shards, 1, seed=seed + 500)
+        U, V = fit("per_pca(local_init='random', eta=0.1, max_rounds=2000)", split.shards, 1, seed=seed + 500)
         common = methods.cpca(S, sizes, 2)
         for name, shared, own in (("PerPCA", U, V), ("one PCA for all", common[0][:, :1], [B[:, 1:] for B in common])):
             errors = problems.error(split, shared, own)
@@ -59,7 +59,9 @@ def shared_error(gamma: float, rho: float, epsilon: float = EPSILON) -> float:
     """||uu' - u_true u_true'||_F^2 / epsilon^2 of PerPCA on the perturbed covariances, run to its fixed point."""
     covariances, u = perturbed(gamma, rho, epsilon)
     shards = [four_rows(C) for C in covariances]
-    U, _ = fit("per_pca(local_components=1, step=1.0, tol=1e-12)", shards, 1, seed=0, max_rounds=20_000)
+    U, _ = fit(
+        "per_pca(local_components=1, local_init='random', step=1.0, tol=1e-12)", shards, 1, seed=0, max_rounds=20_000
+    )
     return float(np.linalg.norm(U @ U.T - np.outer(u, u)) ** 2) / epsilon**2
 
 

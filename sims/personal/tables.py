@@ -33,9 +33,9 @@ FOUND: Final = 1e-3  # the squared distance below which the shared component cou
 TABLE3: Final = {0: ".90", 1: ".69", 2: ".36", 3: ".19", 4: "1.8e-4", 6: "2.5e-9"}
 GROUPS: Final = Setting(r2=3, axes=10)
 CLUSTERED: Final = {
-    "choice 1, eta=0.1": "per_pca(local_components=3, init='qu', eta=0.1)",
-    "choice 1, eta=1": "per_pca(local_components=3, init='qu', eta=1.0)",
-    "choice 2, eta=10": "per_pca(local_components=3, init='qu', choice=2, eta=10.0)",
+    "choice 1, eta=0.1": "per_pca(local_components=3, init='qu', local_init='random', eta=0.1)",
+    "choice 1, eta=1": "per_pca(local_components=3, init='qu', local_init='random', eta=1.0)",
+    "choice 2, eta=10": "per_pca(local_components=3, init='qu', local_init='random', choice=2, eta=10.0)",
     "exact": "exact_per_pca(local_components=3, init='qu')",
 }
 
@@ -45,7 +45,7 @@ def table2_errors(seed: int) -> dict[str, tuple[float, float]]:
     s, sizes = TABLE2, [TABLE2_ROWS[0]] * 50 + [TABLE2_ROWS[1]] * 50
     split, test = s.draw(sizes, seed, test=100)
     S, k = methods.covariances(split.shards), s.r1 + s.r2
-    run = f"per_pca(local_components={s.r2}, step=0.5, max_rounds=100, tol=0.0)"
+    run = f"per_pca(local_components={s.r2}, local_init='random', step=0.5, max_rounds=100, tol=0.0)"
     bases = {
         "indivPCA": methods.indiv_pca(S, k),
         "CPCA": methods.cpca(S, sizes, k),
@@ -81,7 +81,12 @@ def own_rank(extra: int, init: str, seed: int) -> tuple[float, float, float]:
     """theta, ||P_U - P||_F^2 and reconstruction error with `extra` own components too many."""
     setting = Setting(d=30, r1=1, r2=1, clients=20, noise=0.0, axes=10)
     split, _ = setting.draw(1000, seed)
-    run = trace(f"per_pca(local_components={1 + extra}, init={init!r}, eta=0.1)", split.shards, 1, seed=seed + 500)
+    run = trace(
+        f"per_pca(local_components={1 + extra}, init={init!r}, local_init='random', eta=0.1)",
+        split.shards,
+        1,
+        seed=seed + 500,
+    )
     # a run ends before where nothing is left to move
     U, V = deque(islice(run, 300), maxlen=1)[0]
     error = float(np.mean(methods.rebuilt(split.shards, methods.joined(U, V))))
@@ -190,7 +195,9 @@ def fig8(opts: report.Options) -> report.Found:
 def _own_error(setting: Setting, extra: int, seed: int) -> tuple[float, float]:
     """The error of own components and of rebuilt rows, with `extra` shared components too many."""
     split, _ = setting.draw(1000, seed)
-    U, V = fit("per_pca(init='qu', eta=0.1, max_rounds=2000)", split.shards, 1 + extra, seed=seed + 500)
+    U, V = fit(
+        "per_pca(init='qu', local_init='random', eta=0.1, max_rounds=2000)", split.shards, 1 + extra, seed=seed + 500
+    )
     rebuilt = float(np.mean(methods.rebuilt(split.shards, methods.joined(U, V))))
     return problems.error(split, split.U, V)[1], rebuilt
 

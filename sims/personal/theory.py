@@ -18,6 +18,7 @@ SOLVED: Final = "exact_per_pca(local_components={r2}, tol=1e-10)"
 ROUNDS: Final = (10, 100, 1000)
 REST: Final = 200  # rounds after which the error is the statistical one
 STARTED: Final = "per_pca(init='random', eta=0.1, local_components={r2})"
+FROM_QU: Final = "per_pca(init='qu', local_init='random', eta=0.1, local_components={r2})"
 
 
 def bound(opts: report.Options) -> report.Found:
@@ -67,7 +68,7 @@ def rounds(opts: report.Options) -> report.Found:
         counts, ends = [], []
         for seed in opts.each():
             split = setting.summaries([n] * setting.clients, seed)
-            spec = STARTED.format(r2=setting.r2).replace("random", "qu")
+            spec = FROM_QU.format(r2=setting.r2)
             run = islice(trace(spec, split.shards, setting.r1, seed=seed + 500), REST)
             errors = np.array([sum(problems.error(split, U, V)) for U, V in run])
             ends.append(float(errors[-1]))

@@ -185,7 +185,7 @@ _PERSONAL: Final = (
     Item("personal", "Fig. 2", "a tangent space"),
     Item("personal", "Fig. 3", "rates by theta", "personal/fig3", "d=3, 2 clients, 10 starts", 1),
     Item("personal", "Fig. 4", "error by rows", "personal/fig4", "d=15, 100 clients, 5 seeds", 5, seeds=5),
-    Item("personal", "Fig. 5", "error by columns", "personal/fig5", "n=10000, 100 clients", 4, seeds=5),
+    Item("personal", "Fig. 5", "error by columns", "personal/fig5", "n=10000, 100 clients", 4),
     Item("personal", "Fig. 6", "error by clients", "personal/fig6", "10 to 1000 clients", 9, seeds=5),
     Item(
         "personal",

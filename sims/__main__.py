@@ -148,6 +148,9 @@ def extend(programs: Sequence[str], more: int, *, data_dir: Path, points: Path |
                 f"left out: {program} has no record of seeds at the paper's size. Run: python -m sims --paper {program}"
             )
             continue
+        if not record.of_spans(old):
+            print(f"left out: not all numbers of {program} are spans. To run all seeds anew, use --again, not --more.")
+            continue
         first, minutes = max(old.seeds) + 1, more * lot.alone(old) / len(old.seeds)
         print(f"{program}, {more} seeds from {first} on, about {minutes:.0f} minutes of one core", flush=True)
         experiments, name, _ = items[program].experiment()

@@ -310,7 +310,9 @@ def test_further_seeds_are_joined_to_a_record(tmp_path, monkeypatch, capsys):
 def test_a_record_of_means_is_not_joined(drawing, capsys):
     before = record.path(drawing[0]).read_bytes()
     command.main(["--paper", drawing[0], "--more", "2"])
-    assert "To run all seeds anew, use --again instead of --more." in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"not all numbers of {drawing[0]} are spans. To run all seeds anew, use --again, not --more." in printed
+    assert "about" not in printed  # nothing has been run for it
     assert record.path(drawing[0]).read_bytes() == before
 
 
@@ -374,3 +376,20 @@ def test_a_record_keeps_the_numbers_behind_its_means(tmp_path, monkeypatch):
     assert record.read("room/a") == made
     single = record.made("room/a", experiment, replace(options(), seeds=1))
     assert (single.draws, single.rows[1]) == (None, ["all", "5.8e-02", "1"])
+
+
+def test_a_record_keeps_the_numbers_behind_medians_and_tells_their_swing():
+    numbers = [2e-3, 1e-3, 8e-3]
+
+    def experiment(opts):
+        found = [numbers[seed] for seed in opts.each()]
+        rows = [["of", "error", "most"], ["all", report.drawn(found), report.drawn(found, "{:.3f}".format, np.max)]]
+        return report.Found("A table", rows, stated=opts.seeds > 1)
+
+    made = record.made("room/a", experiment, replace(options(), seeds=3))
+    assert made.rows[1] == ["all", "2.0e-03", "0.008"]
+    assert made.draws == [{"error": numbers, "most": numbers}]
+    assert made.swings == ["8"]
+    assert not record.of_spans(made)
+    single = record.made("room/a", experiment, replace(options(), seeds=1))
+    assert (single.draws, single.swings, single.rows[1]) == (None, None, ["all", "2.0e-03", "0.002"])

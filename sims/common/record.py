@@ -48,8 +48,8 @@ class Record:
     drawing : dict or None
         The title of the curves, their axes, and by panel and label every so many points of each.
     draws : list of dict or None
-        For each row, by column, the numbers of the seeds behind a mean that is printed with its deviation; None in a
-        record of before they were kept, or without such means.
+        For each row, by column, the numbers of the seeds behind a mean or a median; None in a record of before they
+        were kept, or without such numbers.
     swings : list of str or None
         For each row, the factor within which the numbers of single seeds lie; "-" if none of them does, or if each
         number states its own spread; empty if rows are of single seeds; None if it has not been measured.
@@ -139,6 +139,11 @@ def swung(record: Record, experiment: Any, opts: report.Options) -> Record:
     return replace(record, swings=spread.swings(record.rows, [_printed(rows) for rows in found]))
 
 
+def of_spans(record: Record) -> bool:
+    """May further seeds be joined to it: is no number a mean, or one whose spread is told by the swing of its row?"""
+    return record.swings is not None and set(record.swings) <= {report.NONE} and not record.draws
+
+
 def joined(record: Record, further: Record) -> Record:
     """One record of the seeds of both, whose numbers are the least..the most of them; the curves are the first's.
 
@@ -183,13 +188,13 @@ def _printed(rows: Sequence[Sequence[object]]) -> list[list[str]]:
 
 
 def _draws(rows: Sequence[Sequence[object]]) -> list[dict[str, list[float]]]:
-    """The numbers behind each row's means, in three digits."""
+    """The numbers of the seeds behind each row's means and medians, in three digits."""
     header = list(map(str, rows[0]))
     return [
         {
             name: [float(f"{x:.3g}") for x in cell.draws]
             for name, cell in zip(header, row, strict=True)
-            if isinstance(cell, report.Mean)
+            if isinstance(cell, report.Drawn)
         }
         for row in rows[1:]
     ]

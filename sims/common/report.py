@@ -102,12 +102,12 @@ class Options:
         return next(self.each(1))
 
 
-class Mean(str):
-    """A mean with its deviation as printed, and the numbers of the seeds that they are of."""
+class Drawn(str):
+    """What is printed of several seeds, their mean and deviation or their median, say, and the number of each seed."""
 
     draws: tuple[float, ...]
 
-    def __new__(cls, text: str, draws: Iterable[float]) -> Mean:
+    def __new__(cls, text: str, draws: Iterable[float]) -> Drawn:
         """Take the printed text and the numbers."""
         found = super().__new__(cls, text)
         found.draws = tuple(map(float, draws))
@@ -129,7 +129,8 @@ class Found:
     """What an experiment has found: a table, its rows with the header first, and curves if it has any.
 
     `stated` says that each number is given with its spread: as the least..the most of the seeds, which is one number if
-    they agree, or as a mean with its deviation, a `Mean` if the deviation can be of the mean's size.
+    they agree, as a mean with its deviation, or as what is `Drawn`: a median, or a mean whose deviation can be of its
+    size.
     """
 
     title: str
@@ -257,7 +258,18 @@ def mean_std(values: npt.NDArray[np.float64], spell: Callable[[float], str] = nu
     """The mean of the seeds and, in brackets, their deviation; of one seed its number."""
     if len(values) == 1:
         return spell(float(values[0]))
-    return Mean(f"{spell(float(values.mean()))} ({spell(float(values.std(ddof=1)))})", values)
+    return Drawn(f"{spell(float(values.mean()))} ({spell(float(values.std(ddof=1)))})", values)
+
+
+def drawn(
+    values: Iterable[float],
+    spell: Callable[[float], str] = number,
+    of: Callable[[npt.NDArray[np.float64]], Any] = np.median,
+) -> str:
+    """The median of the seeds, or what else is wanted of their numbers; of one seed its number."""
+    found = np.array(list(values), dtype=np.float64)
+    printed = spell(float(of(found)))
+    return Drawn(printed, found) if len(found) > 1 else printed
 
 
 def span(found: Sequence[float | None], spell: Callable[[float], str] = str) -> str:

@@ -128,13 +128,15 @@ def packaged2b(opts: report.Options) -> report.Found:
             "8, vanilla, decay": spec(8, "vanilla", decay=True),
         }.items():
             tails = [bench.curve(algorithm, seed)[-30:] for seed in opts.each()]
-            most, least = (float(np.median([f(t) for t in tails])) for f in (np.max, np.min))
+            most, least = (np.array([f(t) for t in tails]) for f in (np.max, np.min))
             p, alignment = label.split(", ", 1)
-            rows.append([bench.name, p, alignment, report.number(most), report.number(least), f"{most / least:.1f}"])
+            cells = [report.drawn(most), report.drawn(least), report.drawn(most / least, "{:.1f}".format)]
+            rows.append([bench.name, p, alignment, *cells])
             panels[bench.name][label] = bench.curve(algorithm, opts.first)
     title = "Fig. 2b by this package: stability"
     note = f"The median of {opts.seeds} seeds, {FINAL} messages."
-    return report.Found(title, rows, note, report.Drawing(title, panels, error="sine"))
+    drawing = report.Drawing(title, panels, error="sine")
+    return report.Found(title, rows, note, drawing, stated=opts.seeds > 1)
 
 
 def fig4(opts: report.Options) -> report.Found:

@@ -30,24 +30,16 @@ def powered(opts: report.Options) -> report.Found:
     for s in GAPS:
         for sigma in SIGMAS:
             found = np.array([_ended(s, sigma, seed) for seed in opts.each()])
-            gap, (end, products) = s**2 - 1.0, np.median(found, axis=0)
-            most = float(found[:, 0].max()) / (sigma * np.sqrt(COLUMNS) / gap)
-            steps = np.log(COLUMNS / end) / np.log(s**2)
-            rows.append(
-                [
-                    f"{gap:.3f}",
-                    f"{sigma:g}",
-                    report.number(end),
-                    f"{most:.2f}",
-                    int(products),
-                    f"{products / steps:.2f}",
-                ]
-            )
+            gap, (ends, products) = s**2 - 1.0, found.T
+            shares = report.drawn(ends / (sigma * np.sqrt(COLUMNS) / gap), "{:.2f}".format, np.max)
+            steps = products / (np.log(COLUMNS / ends) / np.log(s**2))
+            counted = [report.drawn(products, "{:.0f}".format), report.drawn(steps, "{:.2f}".format)]
+            rows.append([f"{gap:.3f}", f"{sigma:g}", report.drawn(ends), shares, *counted])
     note = (
         f"n={COLUMNS}, r={RANK}, random starts; gap: lambda_r - lambda_(r+1), the latter 1. Of sigma sqrt(n) / gap: "
         "the most of the seeds; products until twice the error at the end, beside log(n / error) / log(lambda_r)."
     )
-    return report.Found("Lemma 4.1: the power method over the air", rows, note)
+    return report.Found("Lemma 4.1: the power method over the air", rows, note, stated=opts.seeds > 1)
 
 
 def largest(opts: report.Options) -> report.Found:
@@ -62,7 +54,7 @@ def largest(opts: report.Options) -> report.Found:
         f"n={COLUMNS}, r={RANK}, {PRODUCTS} products over the air and one more, whose largest singular value is taken; "
         f"the least..the most of {opts.seeds} seeds."
     )
-    return report.Found("Lemma 4.2: the largest eigenvalue over the air", rows, note)
+    return report.Found("Lemma 4.2: the largest eigenvalue over the air", rows, note, stated=opts.seeds > 1)
 
 
 def _eigenvalue(s: float, sigma: float, seed: int) -> float:
@@ -108,23 +100,23 @@ def recovery(opts: report.Options) -> report.Found:
     for label, part in (("the first", slice(0, change)), ("after the change", slice(change, None))):
         ends = np.array([curve[part][:10] for curve in runs])
         factors = (ends[:, 9] / ends[:, 1]) ** 0.125
-        cells = [report.number(float(v)) for v in (ends[:, 0].min(), factors.min(), factors.max(), ends[:, 9].max())]
-        rows.append([label, *cells])
+        shown = ((ends[:, 0], np.min), (factors, np.min), (factors, np.max), (ends[:, 9], np.max))
+        rows.append([label, *(report.drawn(values, of=of) for values, of in shown)])
     note = "NoDet, 10 % missing, no noise. Factors: of the second to the tenth batch, the mean of each seed."
-    return report.Found("Theorem 3.9: a subspace that changes at once", rows, note)
+    return report.Found("Theorem 3.9: a subspace that changes at once", rows, note, stated=opts.seeds > 1)
 
 
 def simple(opts: report.Options) -> report.Found:
     """Theorems 3.6 and 3.7: the slower the subspace turns, the lower NoDet's error; simple PCA's stays."""
     rows: list[list[object]] = [["turn of a batch", "NoDet", "simple PCA", "NoDet / turn"]]
     for delta in TURNS:
-        found = np.array([_both(delta, seed) for seed in opts.each()]).mean(axis=0)
-        cells = [report.number(float(v)) for v in found]
-        rows.append([cells[0], cells[1], cells[2], f"{found[1] / found[0]:.2f}"])
+        turn, ours, theirs = np.array([_both(delta, seed) for seed in opts.each()]).T
+        cells = [report.drawn(values, of=np.mean) for values in (turn, ours, theirs)]
+        rows.append([*cells, report.drawn(ours / turn, "{:.2f}".format, np.mean)])
     note = (
         "10 % missing, no noise; the sine between the subspaces of successive batches, and errors of batches 6 to 15."
     )
-    return report.Found("Theorems 3.6 and 3.7: a subspace that turns slowly", rows, note)
+    return report.Found("Theorems 3.6 and 3.7: a subspace that turns slowly", rows, note, stated=opts.seeds > 1)
 
 
 def _both(delta: float, seed: int) -> Array:

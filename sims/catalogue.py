@@ -87,32 +87,32 @@ _LP: Final = (
     Item("local_power", "Table 2", "final errors with decay", "local_power/table2", _MAIN_SETS, 1, sets=7, had=4),
     Item("local_power", "Table 3", "eta by clients", "local_power/table3", _MAIN_SETS, 1, seeds=10, sets=7, had=4),
     Item("local_power", "Table 4", "the sets", "local_power/table4", _ALL_SETS, 1, seeds=1, sets=15, had=10),
-    Item("local_power", "Table 5", "eta by clients", "local_power/table5", _TEN, 3, seeds=10, sets=15, had=10),
+    Item("local_power", "Table 5", "eta by clients", "local_power/table5", _FIVE, 3, seeds=5, sets=15, had=10),
     Item("local_power", "Table 6", "final errors, p=4", "local_power/table6", _SETS, 5, sets=15, had=10),
     Item("local_power", "Table 7", "final errors with decay", "local_power/table7", _SETS, 2, sets=15, had=10),
     Item("local_power", "Fig. 2a", "p, on covtype", "local_power/fig2a", "covtype, 582 clients", 2, seeds=10),
     Item("local_power", "Fig. 2b", "stability, on a9a", "local_power/fig2b", "a9a, 33 clients", 1, seeds=10),
     Item("local_power", "Fig. 3a", "decay, on covtype", "local_power/fig3a", "covtype, 582 clients", 1, seeds=10),
     Item("local_power", "Fig. 3b", "the number of clients", "local_power/fig3b", "covtype", 2, seeds=10),
-    Item("local_power", "Fig. 3c", "the error by p and m", "local_power/fig3c", "covtype", 3, seeds=10),
+    Item("local_power", "Fig. 3c", "the error by p and m", "local_power/fig3c", "covtype", 3, seeds=5),
     Item("local_power", "Fig. 4", "the spread of Table 6", "local_power/fig4", _SETS, 5, sets=15, had=10),
     *(
         Item("local_power", f"Fig. {number}", about, f"local_power/fig{number}", size, cost, seeds, 15, 10)
         for number, about, size, cost, seeds in (
-            (5, "p, OPT", _TEN, 6, 10),
-            (6, "p, sign-fixing", _TEN, 6, 10),
-            (7, "p, vanilla", _TEN, 6, 10),
+            (5, "p, OPT", _FIVE, 6, 5),
+            (6, "p, sign-fixing", _FIVE, 6, 5),
+            (7, "p, vanilla", _FIVE, 6, 5),
             (8, "decay, OPT", _TEN, 3, 10),
             (9, "decay, sign-fixing", _TEN, 3, 10),
             (10, "decay, vanilla", _TEN, 3, 10),
-            (11, "the number of clients, OPT", _TEN, 5, 10),
-            (12, "the number of clients, sign-fixing", _TEN, 5, 10),
+            (11, "the number of clients, OPT", _FIVE, 6, 5),
+            (12, "the number of clients, sign-fixing", _FIVE, 6, 5),
             (13, "the error by p and m", _FIVE, 14, 5),
         )
     ),
     Item("local_power", "Lemma 1", "messages by the gap, p=1", "local_power/lemma1", _ALL_SETS, 1, 10, 15, 10),
-    Item("local_power", "Lemma 2", "eta by the rows of a client", "local_power/lemma2", _ALL_SETS, 3, 10, 15, 10),
-    Item("local_power", "Theorem 1", "messages fall by the factor p", "local_power/theorem1", _ALL_SETS, 5, 10, 15, 10),
+    Item("local_power", "Lemma 2", "eta by the rows of a client", "local_power/lemma2", _ALL_SETS, 3, 5, 15, 10),
+    Item("local_power", "Theorem 1", "messages fall by the factor p", "local_power/theorem1", _ALL_SETS, 5, 5, 15, 10),
     Item(
         "local_power", "Theorem 2", "rho by p, with OPT and without", "local_power/theorem2", _ALL_SETS, 2, 10, 15, 10
     ),
@@ -120,7 +120,7 @@ _LP: Final = (
     Item("local_power", "Assumption 1", "eta against kappa", "local_power/assumption1", _ALL_SETS, 1, 10, 15, 10),
     Item("local_power", "Appendix C", "more columns than components", "local_power/wider", _ALL_SETS, 11, 5, 15, 10),
     Item(
-        "local_power", "Readings", "one exchanged at a time", "local_power/readings", "4 sets", 6, seeds=10, beside=True
+        "local_power", "Readings", "one exchanged at a time", "local_power/readings", "4 sets", 6, seeds=5, beside=True
     ),
     Item("local_power", "Table 6, packaged", "by this package", "local_power/packaged6", _SETS, 14, None, 15, 10, True),
     Item("local_power", "Table 7, packaged", "by this package", "local_power/packaged7", _SETS, 4, None, 15, 10, True),
@@ -132,8 +132,8 @@ _FAPS: Final = (
     Item("faps", "Fig. 1b", "the same by columns", "leak/fig1b", "d=1000..5000, n=10000, p=100", 33, seeds=3),
     Item("faps", "Fig. 2", "d, n, k and xi varied", "faps_alike/table2", "d up to 5000, k up to 40", 5, seeds=10),
     Item("faps", "Table 2", "errors of Fig. 2", "faps_alike/table2", "d up to 5000, k up to 40", 5, seeds=10),
-    Item("faps", "Fig. 3", "four sets of pictures", "faps/table3", "60000 x 784, 16 clients, k=5", 4, seeds=10),
-    Item("faps", "Table 3", "errors of Fig. 3", "faps/table3", "60000 x 784, 16 clients, k=5", 4, seeds=10),
+    Item("faps", "Fig. 3", "four sets of pictures", "faps/table3", "60000 x 784, 16 clients, k=5", 4, seeds=5),
+    Item("faps", "Table 3", "errors of Fig. 3", "faps/table3", "60000 x 784, 16 clients, k=5", 4, seeds=5),
     Item("faps", "Fig. 4", "arithmetic spectra", "faps_alike/fig4", "d=1000, k=10", 1, seeds=10),
     Item("faps", "Table 4", "uneven clients", "faps_alike/table4", "d=1000, k=10", 2),
     Item(
@@ -143,7 +143,7 @@ _FAPS: Final = (
         "leak/others",
         "d=200 to 600, n=2000, p=20",
         1,
-        10,
+        5,
         beside=True,
     ),
     Item(
@@ -153,7 +153,7 @@ _FAPS: Final = (
         "faps_alike/inner",
         "4 problems of Fig. 2",
         2,
-        10,
+        5,
         beside=True,
     ),
     Item("faps", "Table 1, sampled", "clients differ by sampling", "faps/table1", _SAMPLED, 8, 5, beside=True),
@@ -177,7 +177,7 @@ _FAPS: Final = (
     Item("faps", "Prop. 2", "C_1 from the answers of SSI", "faps/proposition2", "any rows", 0.1, seeds=10),
     Item("faps", "Prop. 3", "low-rank multipliers", "faps/proposition3", "any rows", 0.1, seeds=10),
     Item("faps", "Prop. 5", "what an answer is", "faps/proposition5", "any rows", 0.1, seeds=10),
-    Item("faps", "Theorem 8", "violations fall as 1 / N", "faps/theorem8", "any rows", 0.2, seeds=10),
+    Item("faps", "Theorem 8", "violations fall as 1 / N", "faps/theorem8", "any rows", 1, seeds=10),
 )
 _PERSONAL: Final = (
     Item("personal", "Table 1", "related work"),
@@ -238,19 +238,19 @@ _PERSONAL_SAID: Final = (
 )
 _ROBUST: Final = (
     Item("robust", "Fig. 1", "error by round and time", "robust/fig1", "n=500, 1000, 3000", 38, seeds=1),
-    Item("robust", "Fig. 2", "what can be recovered", "robust/zeros", "n=500, 20 cells", 4, seeds=10),
+    Item("robust", "Fig. 2", "what can be recovered", "robust/zeros", "n=500, 20 cells", 4, seeds=5),
     Item("robust", "Fig. 2, no entry 0", "what can be recovered", "robust/fig2", "n=500, 20 cells", 5, beside=True),
     Item("robust", "Fig. 3", "the spectrum found", "robust/fig3", "n=200, p=2r", 1, seeds=1),
     Item("robust", "Table 1", "error of singular values", "robust/table1", "n=200, 500, 1000, 5000", 6),
-    Item("robust", "Fig. 4", "local steps", "robust/fig4", "E=10, eta=.01", 2, seeds=10),
+    Item("robust", "Fig. 4", "local steps", "robust/fig4", "E=10, eta=.01", 2, seeds=5),
     Item("robust", "Lemma 2", "the gradient of g_i", "robust/lemma2", "any rows", 0.1, seeds=10),
     Item("robust", "Theorem 1", "the mean squared gradient", "robust/theorem1", "any rows", 0.3, seeds=10),
-    Item("robust", "Theorem 2", "rho against lambda", "robust/theorem2", "any rows", 0.5, seeds=10),
+    Item("robust", "Theorem 2", "rho against lambda", "robust/theorem2", "any rows", 1, seeds=10),
 )
 _OVER_AIR: Final = (
     Item("over_air", "Table 1", "bounds of related work"),
-    Item("over_air", "Fig. 1a", "a rotating subspace", "over_air/fig1a", "n=1000, d=3000", 1),
-    Item("over_air", "Fig. 1b", "a change at once", "over_air/fig1b", "n=1000, d=3000", 1),
+    Item("over_air", "Fig. 1a", "a rotating subspace", "over_air/fig1a", "n=1000, d=3000", 1.5),
+    Item("over_air", "Fig. 1b", "a change at once", "over_air/fig1b", "n=1000, d=3000", 1, seeds=5),
     Item(
         "over_air",
         "Fig. 1b, longer",
@@ -260,15 +260,15 @@ _OVER_AIR: Final = (
         0.3,
         beside=True,
     ),
-    Item("over_air", "Fig. 2a", "noise of the channel", "over_air/fig2a", "n=1000, d=3000", 1),
-    Item("over_air", "Fig. 2b", "missing entries", "over_air/fig2b", "n=1000, d=3000", 1),
-    Item("over_air", "Fig. 3a", "over the air, rotating", "over_air/fig3a", "n=1000, d=3000", 1),
-    Item("over_air", "Fig. 3b", "over the air, a change at once", "over_air/fig3b", "n=1000, d=3000", 1),
-    Item("over_air", "Fig. 4a", "QR every eta products", "over_air/fig4a", "n=1000, r=50", 3),
-    Item("over_air", "Fig. 4b", "the gap", "over_air/fig4b", "n=1000, r=50", 2),
-    Item("over_air", "Lemma 4.1", "the power method", "over_air/lemma41", "any rows", 0.3, seeds=10),
+    Item("over_air", "Fig. 2a", "noise of the channel", "over_air/fig2a", "n=1000, d=3000", 1, seeds=5),
+    Item("over_air", "Fig. 2b", "missing entries", "over_air/fig2b", "n=1000, d=3000", 1, seeds=5),
+    Item("over_air", "Fig. 3a", "over the air, rotating", "over_air/fig3a", "n=1000, d=3000", 1, seeds=5),
+    Item("over_air", "Fig. 3b", "over the air, a change at once", "over_air/fig3b", "n=1000, d=3000", 1, seeds=5),
+    Item("over_air", "Fig. 4a", "QR every eta products", "over_air/fig4a", "n=1000, r=50", 3, seeds=5),
+    Item("over_air", "Fig. 4b", "the gap", "over_air/fig4b", "n=1000, r=50", 2, seeds=5),
+    Item("over_air", "Lemma 4.1", "the power method", "over_air/lemma41", "any rows", 0.5, seeds=10),
     Item("over_air", "Lemma 4.2", "the largest eigenvalue", "over_air/lemma42", "any rows", 0.5, seeds=10),
-    Item("over_air", "Theorem 4.4", "outliers, over the air", "over_air/robust", "n=1000, 3 clients", 3, seeds=10),
+    Item("over_air", "Theorem 4.4", "outliers, over the air", "over_air/robust", "n=1000, 3 clients", 3, seeds=5),
     Item("over_air", "Theorem 3.6", "a slow turn; 3.7", "over_air/theorem36", "any rows", 0.5, seeds=10),
     Item("over_air", "Theorem 3.9", "a change at once", "over_air/theorem39", "any rows", 0.3, seeds=10),
 )

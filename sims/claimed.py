@@ -496,7 +496,7 @@ PAGES: Final = {
                 "Section 5.1.2, Fig. 1b",
                 "over_air/fig1b",
                 "At the paper's problem size, both errors are down to rounding before NORST's updates end. With a "
-                "longer interval, NORST stops at 3.5e-5, and NoDet continues to 6e-10.",
+                "longer interval, NORST stops at 2.9e-5, and NoDet continues to 6e-10.",
             ),
             Card(
                 "[…] the error of Fed-OA-RSTMiss-nodet in Fig. 3 does not improve beyond the iteration noise level […]",

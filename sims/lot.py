@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -32,13 +32,17 @@ class Again:
 
 @dataclass(frozen=True)
 class Lot:
-    """What was drawn, of how many, by which seed, when, and what came; and what a reader has to know of how."""
+    """What was drawn, of how many, by which seed, when, and what came; and what a reader has to know of how.
+
+    `left` are the programs that were drawn and not run.
+    """
 
     seed: int
     of: int
     date: str
     runs: list[Again]
     note: str = ""
+    left: list[str] = field(default_factory=list)
 
 
 def eligible() -> list[str]:
@@ -60,7 +64,7 @@ def drawn(count: int, seed: int) -> list[str]:
 
 def run(count: int, seed: int, data_dir: Path, first: int = FIRST) -> Lot:
     """Draw, run each with as many other seeds as its record has, from `first` on, and compare."""
-    runs = []
+    runs, left = list[Again](), list[str]()
     for program in drawn(count, seed):
         kept = record.read(program)
         assert kept is not None
@@ -69,9 +73,10 @@ def run(count: int, seed: int, data_dir: Path, first: int = FIRST) -> Lot:
             runs.append(again(program, first, data_dir))
         except DataError as error:
             print(f"left out: {error}")
+            left.append(program)
             continue
         print("\n".join(told(runs[-1])), flush=True)
-    return Lot(seed, len(eligible()), datetime.datetime.now(datetime.UTC).date().isoformat(), runs)
+    return Lot(seed, len(eligible()), datetime.datetime.now(datetime.UTC).date().isoformat(), runs, left=left)
 
 
 def again(program: str, first: int, data_dir: Path) -> Again:
@@ -123,11 +128,12 @@ def section() -> str:
     if lot is None:
         return ""
     lines = ["## Drawn by lot, and run again", ""]
+    left = f", except {' and '.join(lot.left)}" if lot.left else ""
     lines += [
         "Do the recorded numbers depend on the seeds? "
-        f"On {lot.date}, we drew {len(lot.runs)} of the {lot.of} programs that take at most {MINUTES:g} minutes (seed "
-        f"{lot.seed}) and ran them with new seeds. The column *within* says how many of the new numbers agree with "
-        "the recorded numbers:",
+        f"On {lot.date}, we drew {len(lot.runs) + len(lot.left)} of the {lot.of} programs that take at most "
+        f"{MINUTES:g} minutes (seed {lot.seed}) and ran them with new seeds{left}. The column *within* says how many "
+        "of the new numbers agree with the recorded numbers:",
         "",
         "- A mean agrees if the logarithms of the numbers of its seeds agree with the recorded ones in mean and in "
         f"standard deviation, each by Student's t-test at {spread.LEVEL:.1%}; for the deviations, by Miller's "

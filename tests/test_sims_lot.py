@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from cases import every
 
+from flower_pca import DataError
 from sims import __main__ as command
 from sims import catalogue, lot
 from sims.catalogue import ITEMS
@@ -161,6 +162,20 @@ def test_items_are_drawn_by_lot_and_run_with_other_seeds(drawing, capsys):
     assert "we drew 2 of the 3 programs that take at most 5 minutes (seed 3) and ran them" in lot.section()
     command.main(["--lot", "1", "--first", "6000"])
     assert [again.seeds for again in lot.read().runs] == [[6000, 6001, 6002, 6003, 6004]]
+
+
+def test_the_page_names_what_was_drawn_and_not_run(drawing, monkeypatch):
+    def again(program, first, data_dir):
+        if program == drawing[0]:
+            raise DataError("no data")
+        return lot.Again(program, [first], 1, 0, [])
+
+    monkeypatch.setattr(lot, "again", again)
+    kept = lot.run(3, 0, Path("data"))
+    assert kept.left == drawing[:1]
+    lot.write(kept)
+    words = "we drew 3 of the 3 programs that take at most 5 minutes (seed 0) and ran them with new seeds, except "
+    assert f"{words}{drawing[0]}." in lot.section()
 
 
 def test_every_program_in_the_lot_is_of_an_item():

@@ -184,7 +184,7 @@ def test_a_client_of_a_host_that_fails_is_asked_again_too(monkeypatch):
     assert is_pca_of(result, SHARDS)
 
 
-def grid_of_streams():
+def grid_of_four_streams():
     """Four nodes with six batches of ten rows each."""
     streams = [np.random.default_rng(i).standard_normal((60, 6)) * [5, 3, 1, 1, 1, 1] for i in range(4)]
     batches = [Stream(rows, batch=10) for rows in streams]
@@ -192,7 +192,7 @@ def grid_of_streams():
     return FakeGrid(app, 4)
 
 
-def followed(grid, mask):
+def tracked_in_six_steps(grid, mask):
     tracker = "st_miss(products=1, first_products=1)"
     return TrackingStrategy(tracker, n_components=2, steps=6, mask=mask, node_timeout=0.3).fit(grid)
 
@@ -202,7 +202,7 @@ def followed(grid, mask):
 @pytest.mark.parametrize("mask", PLAIN_OR_MASKED)
 def test_a_tracker_asks_at_every_step_a_node_that_fails_at_once(fault, mask):
     """However many steps it has missed: that costs nobody anything, and then it is back."""
-    grid, missed = grid_of_streams(), set()
+    grid, missed = grid_of_four_streams(), set()
     node = grid.node(BAD)
 
     def tamper(message, reply):
@@ -213,7 +213,7 @@ def test_a_tracker_asks_at_every_step_a_node_that_fails_at_once(fault, mask):
         return reply
 
     grid.tamper = tamper
-    result = followed(grid, mask)
+    result = tracked_in_six_steps(grid, mask)
     assert missed == {2, 3, 4}
     assert result.rows_.tolist() == [40, 40, 30, 30, 30, 40]
 
@@ -222,7 +222,7 @@ def test_a_tracker_asks_at_every_step_a_node_that_fails_at_once(fault, mask):
 @pytest.mark.parametrize("mask", [None, True])
 def test_a_node_that_dies_at_every_step_of_a_tracker_is_waited_for_twice(mask):
     """Under masks it answers every set-up, for which it needs less memory."""
-    grid, died = grid_of_streams(), []
+    grid, died = grid_of_four_streams(), []
     node = grid.node(BAD)
 
     def tamper(message, reply):
@@ -232,7 +232,7 @@ def test_a_node_that_dies_at_every_step_of_a_tracker_is_waited_for_twice(mask):
         return reply
 
     grid.tamper = tamper
-    result = followed(grid, mask)
+    result = tracked_in_six_steps(grid, mask)
     assert len(died) == 2
     assert result.rows_.tolist() == [30] * 6
 

@@ -114,7 +114,7 @@ OF_RUN = [
             (
                 [np.hstack([GOOD, np.ones((60, 12))])],
                 {"scale": "std"},
-                "value in columns 5, 6, 7, 8, 9, 10, 11, 12, 13, 14 and 2 more, so",
+                "value in columns 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, so",
             ),
             (
                 [GOOD * 1e150],

@@ -157,6 +157,32 @@ def test_advice_of_check_names_the_other_command_for_exactly_the_options_that_ch
         assert words.endswith(" of flower-pca run.") == (written not in own), name
 
 
+def test_words_added_to_a_status_leave_its_settings_marked():
+    status = Status(Outcome.CONVERGED, f"Use {option('tol', 0.5)}").followed_by(f", or {option('scale', 'std')}.")
+    assert status == Status(Outcome.CONVERGED, 'Use tol=0.5, or scale="std".')
+    assert with_advice_written(status.words, lambda advice: advice[1]) == "Use tol, or scale."
+
+
+@every(
+    ("algorithm", "more"),
+    [
+        ("ssi", {}),
+        ("ssi", {"standard_errors": True}),
+        ("ssi", {"max_share": 0.6}),
+        ("faps(penalty='paper')", {}),
+        ("faps", {}),
+    ],
+)
+def test_a_status_with_warnings_names_the_options_of_the_command(algorithm, more):
+    rng = np.random.default_rng(0)
+    sites = [rng.standard_normal((80, 12)) * np.r_[1e4, 1e3, np.full(10, 0.01)] for _ in range(3)]
+    status = simulate(algorithm, sites, n_components=4, **more).status
+    assert status.outcome is Outcome.STALLED
+    assert 'scale="std"' in status.words
+    assert "--scale" in with_advice_written(status.words, lambda advice: f"--{advice[1]}")
+    assert ": use krylov" not in status.words
+
+
 @every(("name", "spec"), [("variants", "variants(maf=0.01)"), ("highly_variable", "seurat(20)")])
 def test_an_error_knows_each_setting_that_the_command_line_has_an_option_for(name, spec):
     with pytest.raises(ConfigError) as caught:

@@ -461,11 +461,9 @@ class FAPS(Iterative[FAPSState]):
 
     def verify(self, model: Model) -> Status | None:
         status = super().verify(model)
-        if status is not model.status:  # A new status has no remedy yet.
-            status = self._with_remedy(status)
         if status is None or self.penalty != "paper":
             return status
-        return replace(status, words=status.words + self._slowness(model))
+        return status.followed_by(self._slowness(model))
 
     def _slowness(self, model: Model) -> str:
         """Return a note for the status if SSI is faster for these eigenvalues, or else ""."""
@@ -484,7 +482,7 @@ class FAPS(Iterative[FAPSState]):
         remedy = "krylov"
         if self.penalty != "measured":
             remedy = 'penalty="measured" if clients differ, or krylov'
-        return replace(status, words=f"{status.words}: use {remedy}")
+        return status.followed_by(f": use {remedy}")
 
     def unsent(self, state: FAPSState) -> Array:
         return state.Z

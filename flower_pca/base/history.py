@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from flower_pca.base import files, labels
-from flower_pca.base.options import Sentence
+from flower_pca.base.options import Sentence, marks_of
 from flower_pca.base.shown import brief
 
 
@@ -247,6 +247,10 @@ class Status:
 
     def __str__(self) -> str:
         return f"{self.outcome.value}: {self.words}"
+
+    def followed_by(self, words: str) -> Status:
+        """Return the status with these words after its own, of which settings stay marked."""
+        return replace(self, words=marks_of(self.words) + words)
 
 
 # Stages with a fixed number of messages end with this status.

@@ -21,7 +21,7 @@ from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import OTHER_SERVER, ProtocolError
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.options import marks_of, option
+from flower_pca.base.options import option
 from flower_pca.core.kinds import Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Stage
@@ -121,7 +121,7 @@ class Algorithm(Stage[S]):
         if values is None or residuals is None:
             return status
         if doubts := model.remaining_doubts:
-            status = replace(status, words=marks_of(status.words) + doubts)
+            status = status.followed_by(doubts)
         return self.corrected(status, model, values, residuals)
 
     def corrected(self, status: Status, model: Model, values: Array, residuals: Array) -> Status:
@@ -396,7 +396,7 @@ class Iterative(Algorithm[I]):
         which = labels.range_of("component", small)
         if model.has_small_angle:
             left = f"the estimated error is an angle with a sine of {model.sine_estimate:.1g}"
-            return replace(status, words=f"{status.words}; the eigenvalues of {which} are {below}, and {left}")
+            return status.followed_by(f"; the eigenvalues of {which} are {below}, and {left}")
         scaled = option("scale", "std")
         remedy = f"use {scaled}, or ask for fewer components"
         smallest = float(values[small[-1] - 1] / values[0])

@@ -278,7 +278,7 @@ class Position:
         if self.role is Role.CLOSING and not self.algorithm.measured and not self.algorithm.recomputes and status:
             if _LOST_AT_END in status.words:
                 return self
-            return replace(self, model=replace(self.model, status=replace(status, words=status.words + _LOST_AT_END)))
+            return replace(self, model=replace(self.model, status=status.followed_by(_LOST_AT_END)))
         lost = self.role is Role.ALGORITHM and not self.algorithm.recomputes
         return replace(self, disturbed=self.disturbed or lost)
 
@@ -368,9 +368,8 @@ class Position:
         assert model.status is not None
         status = model.status
         if status.outcome is not Outcome.MAX_ROUNDS:
-            status = Status(
-                Outcome.MAX_ROUNDS, f"{status.words}, but not for the clients present at the end, and no round is left"
-            )
+            status = status.followed_by(", but not for the clients present at the end, and no round is left")
+            status = replace(status, outcome=Outcome.MAX_ROUNDS)
         again = replace(self, model=replace(model, status=status)).at_opening(model.columns, roll)
         return replace(again, last=True)
 
@@ -382,14 +381,14 @@ class Position:
         algorithm = self.algorithm
         # If the closing message measures the components, it detects wrong components.
         if self.disturbed and algorithm.measured:
-            status = Status(status.outcome, f"{status.words}{_BEGAN_AGAIN}")
+            status = status.followed_by(_BEGAN_AGAIN)
         elif self.disturbed and status.outcome is Outcome.CONVERGED:
-            status = Status(Outcome.STALLED, f"{status.words}{_LOST_STATE}")
+            status = replace(status.followed_by(_LOST_STATE), outcome=Outcome.STALLED)
         elif self.disturbed:
-            status = Status(status.outcome, f"{status.words}{_ALSO_LOST_STATE}")
+            status = status.followed_by(_ALSO_LOST_STATE)
         begun_anew = self.model.summed and self.model.restarts > 0 and algorithm.fixed_set
         if anew and begun_anew and status.outcome is Outcome.MAX_ROUNDS:
-            status = Status(status.outcome, f"{status.words}{_ROUNDS_LOST}")
+            status = status.followed_by(_ROUNDS_LOST)
         model = replace(self.model, status=status, rounds=algorithm.rounds(self.state), pooled=algorithm.pooled)
         basis, product = model.basis, model.product
         if basis is not None and product is not None and basis.shape != product.shape:

@@ -48,9 +48,8 @@ class MaxShare(Layer):
         status, counted = model.status, model.counted
         if status is None or counted is None:
             return model
-        words = f"{status.words}; {self._sentence_on_angle(counted, model)}"
         decided = model.with_decision(self.name, self._sentence_on_clients(counted))
-        return replace(decided, status=replace(status, words=words))
+        return replace(decided, status=status.followed_by(f"; {self._sentence_on_angle(counted, model)}"))
 
     def _sentence_on_clients(self, counted: Weights) -> str:
         """Return a sentence that lists the clients with reduced weights."""

@@ -272,7 +272,7 @@ class BudgetLayer(Layer):
 
     def finish_closing(self, model: Model) -> Model:
         assert model.status is not None
-        return replace(model, status=replace(model.status, words=model.status.words + model.remaining_doubts))
+        return replace(model, status=model.status.followed_by(model.remaining_doubts))
 
     def with_privacy(self, result: Result, stages: Sequence[str], *, shared: bool) -> Result:
         return replace(result, privacy=self.spending(stages, shared=shared))

@@ -13,7 +13,7 @@ messages, or on a node's memory. Without the row, nobody can know which of its e
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Final, TypeVar
 
 import numpy as np
@@ -180,7 +180,7 @@ class Robust(Iterative[S]):
             )
         if model.status is None:
             return None
-        return replace(model.status, words="; ".join((model.status.words, *caveats(model))))
+        return model.status.followed_by("".join(f"; {words}" for words in caveats(model)))
 
 
 def caveats(model: Model) -> list[str]:

@@ -120,6 +120,21 @@ def test_the_variance_that_is_left_out_lies_within_its_bounds(method, mask, scal
     assert scale or mask or zero, "no draw has so much noise that nothing seems to be left"
 
 
+def test_the_bounds_of_the_variance_left_out_allow_for_noise_on_the_mean_of_many_columns():
+    within = []
+    for seed in range(12):
+        rng = np.random.default_rng([seed, 62])
+        X = rng.standard_normal((600, 60)) * np.where(np.arange(60) < 2, 3.0, 1.0)
+        longest = float(np.linalg.norm(X, axis=1).max())
+        dp = DP(epsilon=0.5, delta=1e-5, clip=longest, noise_seed=seed)
+        found = simulate("krylov", np.array_split(X, 2), n_components=2, dp=dp, max_rounds=3)
+        C = np.cov(X.T)
+        left = np.trace(C) - np.trace(found.components_ @ C @ found.components_.T)
+        low, high = found.certainty.left_out
+        within.append(low <= left <= high)
+    assert np.mean(within) >= 0.9
+
+
 def test_a_likelihood_that_noise_leaves_no_variance_for_is_refused_with_this_reason():
     X = np.random.default_rng(2).standard_normal((60, 6))
     found = simulate("covariance", np.array_split(X, 4), n_components=2, dp=weak(epsilon=0.5))

@@ -131,12 +131,15 @@ def certainty(
     reach = (None if dp is None else dp.reach) or spent.clip
     frame = _as_measured(frame, dp)
     floor = float(added * spent.noise * (np.sqrt(2.0 * columns) + 1.0) / degrees)
+    moved = 0.0
     if frame.mean is not None:
-        floor += _variance_from_mean_noise(frame.scale, added * spent.frame_noise, reach * degrees, columns)
+        moved = _variance_from_mean_noise(frame.scale, added * spent.frame_noise, reach * degrees, columns)
+    floor += moved
     doubt = _DEVIATIONS * _total_noise(frame, added * spent.frame_noise, reach, columns) / degrees
     number, explained = np.arange(1, len(variances) + 1), float(variances.sum())
     off = floor * len(variances)
-    outside = [total - doubt - (explained + off), total + doubt - max(explained - off, 0.0)]
+    # The square of the noisy mean was subtracted from the total, and noise makes this square larger.
+    outside = [total - doubt - (explained + off), total + doubt + moved - max(explained - off, 0.0)]
     return Certainty(
         floor=floor,
         shares=_share_bounds(variances, floor, total, doubt),

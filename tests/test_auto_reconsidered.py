@@ -59,6 +59,15 @@ def test_eigenvalues_that_are_apart_are_left_to_krylov(d, k, ratio):
     assert_same_bits(found, krylov)
 
 
+def test_many_least_rounds_make_covariance_cheaper_also_where_krylov_needs_few():
+    data = falling_eigenvalues(300, 0.98)
+    krylov, few, many = (simulate("auto", data, n_components=2, min_rounds=rounds) for rounds in (0, 15, 30))
+    assert len(krylov.history) > 15
+    assert_same_bits(few, krylov)
+    assert many.algorithm == "covariance(oversample=2)"
+    assert bytes_of(many) < bytes_of(krylov) * 31 / len(krylov.history)
+
+
 @every(("d", "k", "ratio"), [(500, 5, 0.99), (500, 5, 0.999), (500, 10, 0.99), (300, 2, 0.99), (800, 10, 0.999)])
 def test_auto_takes_at_most_eight_messages_and_a_quarter_more_bytes(d, k, ratio):
     data = falling_eigenvalues(d, ratio, seed=1)

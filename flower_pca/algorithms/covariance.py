@@ -332,7 +332,9 @@ class Auto(Krylov):
         spare = self.max_rounds - state.progress.rounds
         # A node's rules may limit all columns that it sends to d, and Covariance counts as several columns.
         exceeds = state.size + _OPENING_COLUMNS + size // d >= d
-        if exceeds or most > min(spare, rounds_by_errors(state)) or converges_within(most - 1, state):
+        if exceeds or most > min(spare, rounds_by_errors(state)):
+            return ""
+        if self.min_rounds - state.progress.rounds < most and converges_within(most - 1, state):
             return ""
         return (
             f"auto chose krylov for {labels.count(state.progress.rounds, 'message')}, then covariance: krylov was "

@@ -32,7 +32,7 @@ def rows_with_gaps(X: Any, who: str) -> Array:
     who : str
         The owner of the rows, for messages.
     """
-    rows = np.asarray(np.ma.filled(X, np.nan))
+    rows = X if isinstance(X, np.ma.MaskedArray) else np.asarray(X)
     if rows.ndim != 2 or rows.dtype.kind not in "fiub" or rows.shape[1] == 0:
         got = f"shape {rows.shape} and dtype {rows.dtype}"
         raise DataError(
@@ -40,7 +40,7 @@ def rows_with_gaps(X: Any, who: str) -> Array:
             f"a missing value. It has {got}. Convert it first: for example, x[None] turns a vector into a row."
         )
     # All inputs get the same storage order, so that products are equal to the last bit.
-    rows = rows.astype(np.float64, order="C")
+    rows = np.asarray(np.ma.filled(rows.astype(np.float64, order="C"), np.nan))
     if np.isinf(rows).any():
         got = f"{int(np.isinf(rows).sum())} infinite entries"
         raise DataError(f"The data of {who} has {got}. Replace them by NaN to treat them as missing values.")

@@ -87,6 +87,14 @@ def test_masked_arrays_and_nan_say_the_same():
     assert np.isfinite(X).all()  # The caller's rows are unchanged.
 
 
+@pytest.mark.parametrize("kind", [np.int64, np.int8, bool, np.float32])
+def test_masked_entries_of_every_kind_of_number_are_missing(kind):
+    rows, mask = np.arange(12).reshape(4, 3).astype(kind), np.arange(12).reshape(4, 3) % 5 == 0
+    for stream in (Stream(np.ma.MaskedArray(rows, mask), batch=4), Stream([np.ma.MaskedArray(rows, mask)])):
+        found = stream.rows_for_step(0, NO_CURSOR).rows
+        np.testing.assert_array_equal(found, np.where(mask, np.nan, rows.astype(float)))
+
+
 def test_a_batch_of_few_rows_counts_as_none():
     assert Stream(BATCHES, min_rows=3).rows_for_step(2, NO_CURSOR).rows is None
     assert Stream(BATCHES, min_rows=2).rows_for_step(2, NO_CURSOR).rows is not None

@@ -30,6 +30,7 @@ _HELD: Final = 2**18  # maximum number of entries of suspicious columns that are
 _TOGETHER: Final = 4  # number of suspicious columns that are examined together at least, because each look is a pass
 _STACKED: Final = 2**17  # number of entries of sites of equal length that are passed over together (1 MB)
 _FOLDED: Final = 1024  # number of entries of rows that are compared at once, because numpy is slow along short rows
+_LONG: Final = 100  # number of columns from which a single column of a site's rows is kept
 _FEW: Final = 3  # number of columns that rule out most rows as sums or statistics of other rows
 _LINES: Final = 7  # the maximum number of lines of statistics below a table
 _GAP: Final = 0.618033988749895  # A row with missing values differs from a row with 0 in their place.
@@ -457,8 +458,10 @@ class SeenRows:
         self._body = n - ENDS if preview.narrow else 0
         self._start = 0
         self._marks = np.empty((n, self._sites))
-        # Reading one column of long rows later would take as long as reading all columns.
-        self._first = preview.telling.first_column(places[0]) if len(places) == 1 else None
+        # Reading one column of long rows later would take as long as reading all columns. One column of short rows is a
+        # large part of them, so it is not kept.
+        kept = len(places) == 1 and len(self._weights) >= _LONG
+        self._first = preview.telling.first_column(places[0]) if kept else None
         self._column = None if self._first is None else np.empty(n)
         self._large: list[Array] = []
         self._empty: list[Array] = []

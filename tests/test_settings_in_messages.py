@@ -161,6 +161,9 @@ def test_words_added_to_a_status_leave_its_settings_marked():
     status = Status(Outcome.CONVERGED, f"Use {option('tol', 0.5)}").followed_by(f", or {option('scale', 'std')}.")
     assert status == Status(Outcome.CONVERGED, 'Use tol=0.5, or scale="std".')
     assert with_advice_written(status.words, lambda advice: advice[1]) == "Use tol, or scale."
+    status = status.followed_by(" It is", Outcome.STALLED).with_notes([Sentence(option("missing", "mean")), "late"])
+    assert status == Status(Outcome.STALLED, 'Use tol=0.5, or scale="std". It is; missing="mean"; late')
+    assert with_advice_written(status.words, lambda advice: advice[1]) == "Use tol, or scale. It is; missing; late"
 
 
 @every(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -248,9 +248,16 @@ class Status:
     def __str__(self) -> str:
         return f"{self.outcome.value}: {self.words}"
 
-    def followed_by(self, words: str) -> Status:
-        """Return the status with these words after its own, of which settings stay marked."""
-        return replace(self, words=marks_of(self.words) + words)
+    def followed_by(self, words: str, outcome: Outcome | None = None) -> Status:
+        """Return the status with more words after its own, and with this outcome if one is given.
+
+        Settings stay marked in all words.
+        """
+        return Status(outcome or self.outcome, marks_of(self.words) + marks_of(words))
+
+    def with_notes(self, notes: Iterable[str]) -> Status:
+        """Return the status with these notes after its words, each after a semicolon."""
+        return self.followed_by("".join(f"; {marks_of(note)}" for note in notes))
 
 
 # Stages with a fixed number of messages end with this status.

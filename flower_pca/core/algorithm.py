@@ -396,7 +396,7 @@ class Iterative(Algorithm[I]):
         which = labels.range_of("component", small)
         if model.has_small_angle:
             left = f"the estimated error is an angle with a sine of {model.sine_estimate:.1g}"
-            return status.followed_by(f"; the eigenvalues of {which} are {below}, and {left}")
+            return status.with_notes([f"the eigenvalues of {which} are {below}, and {left}"])
         scaled = option("scale", "std")
         remedy = f"use {scaled}, or ask for fewer components"
         smallest = float(values[small[-1] - 1] / values[0])

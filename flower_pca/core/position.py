@@ -47,13 +47,9 @@ _FEW_RESTARTS: Final = 3  # number of restarts up to which a run may repeat the 
 _NOT_STARTED: Final = object()  # the state of a stage that `Position.started` starts
 # A checkpoint stores these fields as plain values, in addition to the model and the state.
 _PLAIN_FIELDS: Final = {"index": int, "halfway": bool, "last": bool, "disturbed": bool, "changed": bool}
-_LOST_STATE: Final = (
-    ", but the result may differ from an undisturbed run, because clients had lost their state. Start the run again, "
-    "and give every node a memory-dir"
-)
-_ALSO_LOST_STATE: Final = (
-    "; the result may also differ from an undisturbed run, because clients had lost their state. Start the run again, "
-    "and give every node a memory-dir"
+_DIFFER: Final = (
+    "differ from an undisturbed run, because clients had lost their state. Start the run again, and give every node a "
+    "memory-dir"
 )
 _LOST_AT_END: Final = (
     "; clients had lost their state before the last message, so the parts of their rows, and variances, may differ "
@@ -368,8 +364,8 @@ class Position:
         assert model.status is not None
         status = model.status
         if status.outcome is not Outcome.MAX_ROUNDS:
-            status = status.followed_by(", but not for the clients present at the end, and no round is left")
-            status = replace(status, outcome=Outcome.MAX_ROUNDS)
+            words = ", but not for the clients present at the end, and no round is left"
+            status = status.followed_by(words, Outcome.MAX_ROUNDS)
         again = replace(self, model=replace(model, status=status)).at_opening(model.columns, roll)
         return replace(again, last=True)
 
@@ -383,9 +379,9 @@ class Position:
         if self.disturbed and algorithm.measured:
             status = status.followed_by(_BEGAN_AGAIN)
         elif self.disturbed and status.outcome is Outcome.CONVERGED:
-            status = replace(status.followed_by(_LOST_STATE), outcome=Outcome.STALLED)
+            status = status.followed_by(f", but the result may {_DIFFER}", Outcome.STALLED)
         elif self.disturbed:
-            status = status.followed_by(_ALSO_LOST_STATE)
+            status = status.with_notes([f"the result may also {_DIFFER}"])
         begun_anew = self.model.summed and self.model.restarts > 0 and algorithm.fixed_set
         if anew and begun_anew and status.outcome is Outcome.MAX_ROUNDS:
             status = status.followed_by(_ROUNDS_LOST)

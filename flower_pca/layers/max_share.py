@@ -49,7 +49,7 @@ class MaxShare(Layer):
         if status is None or counted is None:
             return model
         decided = model.with_decision(self.name, self._sentence_on_clients(counted))
-        return replace(decided, status=status.followed_by(f"; {self._sentence_on_angle(counted, model)}"))
+        return replace(decided, status=status.with_notes([self._sentence_on_angle(counted, model)]))
 
     def _sentence_on_clients(self, counted: Weights) -> str:
         """Return a sentence that lists the clients with reduced weights."""

@@ -162,7 +162,7 @@ class TrackingResult:
             levels_=_known_by_step(left["level"], first),
             first_=first,
             totals_={"steps": first + len(left["bases"]), **_totals_by_name(left)},
-            status=status.followed_by("".join(f"; {words}" for words in advice)),
+            status=status.with_notes(advice),
             history=history,
             algorithm=algorithm,
             seed=model.seed,

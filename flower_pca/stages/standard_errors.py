@@ -209,7 +209,7 @@ class StandardErrors(Stage[StandardErrorsState]):
         said += _warnings_of_size(state, model)
         # With a single site, there are no errors by site, so the last keys are not used.
         left = {**model.left, **dict(zip(LEFT, found, strict=False))}
-        status = model.status and model.status.followed_by("".join(f"; {words}" for words in said))
+        status = model.status and model.status.with_notes(said)
         decided = model.with_decision("standard_errors", _text_on_errors(state, model))
         return replace(decided, left=left, status=status)
 

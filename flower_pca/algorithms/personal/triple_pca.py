@@ -437,21 +437,21 @@ class TriplePCA(ExactPerPCA):
         if followed and 2.0 * max(structured, followed) >= clients:
             left, some = ("structure", structured) if structured > followed else ("tails of far entries", followed)
             words = (
-                f"{status.words}, but the components may follow outlying entries, because they leave {left} at "
-                f"{some:.0f} of {labels.count(round(float(clients)), 'client')}. Leave out clients with many outlying "
-                "entries, or ask for one more component"
+                f", but the components may follow outlying entries, because they leave {left} at {some:.0f} of "
+                f"{labels.count(round(float(clients)), 'client')}. Leave out clients with many outlying entries, or "
+                "ask for one more component"
             )
-            return Status(Outcome.STALLED, words)
+            return status.followed_by(words, Outcome.STALLED)
         if clients < _FEWEST_CLIENTS:
             return status
         loud, turned = float(model.left["loud"]) > _MOST_NOISE**2, float(model.left["swayed"]) > _MOST_TURN
         if loud and float(model.left["theta"]) <= _MOST_ALIKE / clients:
             words = (
-                f"{status.words}, but the components are not reliable, because one client has several times the noise "
-                "of all other clients together, and the local components of the other clients have a common direction, "
-                "which should be shared. Leave out clients with many outlying entries, or ask for one more component"
+                ", but the components are not reliable, because one client has several times the noise of all other "
+                "clients together, and the local components of the other clients have a common direction, which should "
+                "be shared. Leave out clients with many outlying entries, or ask for one more component"
             )
-            return Status(Outcome.STALLED, words)
+            return status.followed_by(words, Outcome.STALLED)
         if turned:
             reason = (
                 "they depend on one client that has several times the noise of all other clients together. The noise "
@@ -460,8 +460,10 @@ class TriplePCA(ExactPerPCA):
                 else "they would turn if clients with more noise had less influence. The noise of these clients may "
                 "consist of outlying entries"
             )
-            words = f"{status.words}, but the components are not reliable, because {reason}"
-            return Status(Outcome.STALLED, f"{words}. Leave out clients with many outlying entries")
+            words = (
+                f", but the components are not reliable, because {reason}. Leave out clients with many outlying entries"
+            )
+            return status.followed_by(words, Outcome.STALLED)
         return status
 
     @staticmethod

@@ -180,7 +180,7 @@ class Robust(Iterative[S]):
             )
         if model.status is None:
             return None
-        return model.status.followed_by("".join(f"; {words}" for words in caveats(model)))
+        return model.status.with_notes(caveats(model))
 
 
 def caveats(model: Model) -> list[str]:

@@ -557,9 +557,7 @@ class Krylov(Iterative[KrylovState]):
         if Q.shape[1] + state.block.shape[1] > widest:
             state = state.thick_restart(values[:some], W[:, :some])
         gain = float(values[:k].sum())
-        progress = state.progress.step(error / first, gain=gain, rounds=rounds)
-        if progress.sure == hides:
-            progress = replace(progress, sure=not hides)
+        progress = replace(state.progress.step(error / first, gain=gain, rounds=rounds), sure=not hides)
         return replace(state, progress=progress, k=k, errors=(*state.errors, progress.error), reach=reach)
 
     def _widest_basis(self, state: KrylovState) -> int:

@@ -100,10 +100,9 @@ def use_python_numbers(settings: Any) -> None:
     """
     for field in fields(settings):
         given = getattr(settings, field.name) if field.init else None
-        if isinstance(given, np.generic):
-            object.__setattr__(settings, field.name, given.item())
-        elif type(given) is tuple:
-            object.__setattr__(settings, field.name, tuple(map(python_number, given)))
+        if isinstance(given, np.generic | tuple):
+            plain = tuple(map(python_number, given)) if type(given) is tuple else python_number(given)
+            object.__setattr__(settings, field.name, plain)
 
 
 def python_number(value: Any) -> Any:

@@ -226,10 +226,6 @@ def column_norms(E: Array) -> Array:
     """Return the norms of the columns, computed without overflow of squares and without a copy of a large matrix."""
     # np.abs would make a copy as large as the matrix.
     size = float(max(E.max(initial=0.0), -E.min(initial=0.0)))
-    if E.size <= _ENTRIES:
-        scaled = E / (size or 1.0)
-        # For a few columns, BLAS is five times faster than numpy's sum.
-        return np.asarray(size * np.sqrt(np.ones(len(E)) @ (scaled * scaled)))
     squares, few = np.zeros(E.shape[1]), max(_ENTRIES // max(len(E), 1), 1)
     # The squares of all entries at once would take as much memory as the matrix.
     for i in range(0, E.shape[1], few):
@@ -237,6 +233,7 @@ def column_norms(E: Array) -> Array:
         rows = max(_ENTRIES // scaled.shape[1], 1)
         for j in range(0, len(scaled), rows):
             part = scaled[j : j + rows]
+            # For a few columns, BLAS is five times faster than numpy's sum.
             squares[i : i + few] += np.ones(len(part)) @ (part * part)
     return np.asarray(size * np.sqrt(squares))
 

@@ -71,10 +71,8 @@ class Sentence(str):
 
     def __new__(cls, text: str) -> Sentence:
         """Create the message from a text with marks."""
-        marked = marks_of(text)
-        # Most messages have no marks.
-        self = super().__new__(cls, with_advice_written(marked, in_python) if "\x02" in marked else marked)
-        self.marked = marked
+        self = super().__new__(cls, with_advice_written(text, in_python))
+        self.marked = marks_of(text)
         return self
 
     def __reduce__(self) -> tuple[type[Sentence], tuple[str]]:

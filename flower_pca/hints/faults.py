@@ -83,8 +83,7 @@ def find_hints(
     found = [_hint_of_few_rows(tables, shapes)]
     if _can_be_looked_at(shapes, most):
         data = AllSites.of_tables(tables, tables[0].names if names is None else names)
-        of_rows = (*_OF_ROWS, *_OF_EQUAL_ROWS) if data.has_equal_rows else _OF_ROWS
-        found += _hints_by_kind(data, of_rows, _OF_COLUMNS)
+        found += _hints_by_kind(data, _OF_ROWS, _OF_COLUMNS)
     elif whole := _clients_to_sample(tables, shapes):
         some, left_out = _hints_of_large_tables(whole, tables[0].names if names is None else names, most)
         found += [*some, not_looked_for(left_out)]
@@ -371,26 +370,35 @@ def _is_constant_rare_elsewhere(data: AllSites, i: int, j: int) -> bool:
 _Kind = Callable[[AllSites], Iterable[str]]
 _Shape = tuple[int, int, bool]  # the numbers of rows and columns, and whether the rows are a sparse matrix
 _OF_ROWS: Final[tuple[_Kind, ...]] = (
-    empty_rows_and_columns, lines_of_totals_hints, shapes.lines_of_statistics, shapes.totals_anywhere,
-)  # fmt: skip
-_OF_EQUAL_ROWS: Final[tuple[_Kind, ...]] = (doubles, shapes.repeated_row)
+    empty_rows_and_columns,
+    lines_of_totals_hints,
+    shapes.lines_of_statistics,
+    shapes.totals_anywhere,
+    doubles,
+    shapes.repeated_row,
+)
 _OF_COLUMNS: Final[tuple[_Kind, ...]] = (
-    *(
-        codes_for_missing,
-        shapes.fill_values,
-        suspicious_zeros,
-        shapes.shifted_decimal_points,
-        _twin_columns,
-        _dates_as_numbers,
-        shapes.dates_in_columns,
-        shapes.columns_of_codes,
-    ),
-    *(columns_in_other_units, mixed_units, _signs_and_swaps, shapes.other_codes, _constant_columns),
+    codes_for_missing,
+    shapes.fill_values,
+    suspicious_zeros,
+    shapes.shifted_decimal_points,
+    _twin_columns,
+    _dates_as_numbers,
+    shapes.dates_in_columns,
+    shapes.columns_of_codes,
+    columns_in_other_units,
+    mixed_units,
+    _signs_and_swaps,
+    shapes.other_codes,
+    _constant_columns,
 )
 # In large tables, hints of these kinds follow from columns that are examined in full if their extremes are suspicious.
 _OF_EXTREMES: Final[tuple[_Kind, ...]] = (
-    codes_for_missing, shapes.fill_values, suspicious_zeros, shapes.shifted_decimal_points,
-)  # fmt: skip
+    codes_for_missing,
+    shapes.fill_values,
+    suspicious_zeros,
+    shapes.shifted_decimal_points,
+)
 _OF_FEW_VALUES: Final[tuple[_Kind, ...]] = (shapes.other_codes, _constant_columns)
 # If a hint of these kinds is true of a sample, it is also true of all rows.
 _OF_SAMPLES: Final[tuple[_Kind, ...]] = tuple(

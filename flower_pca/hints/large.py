@@ -31,7 +31,6 @@ _TOGETHER: Final = 4  # number of suspicious columns that are examined together 
 _STACKED: Final = 2**17  # number of entries of sites of equal length that are passed over together (1 MB)
 _FOLDED: Final = 1024  # number of entries of rows that are compared at once, because numpy is slow along short rows
 _LONG: Final = 100  # number of columns from which a single column of a site's rows is kept
-_FEW: Final = 3  # number of columns that rule out most rows as sums or statistics of other rows
 _LINES: Final = 7  # the maximum number of lines of statistics below a table
 _GAP: Final = 0.618033988749895  # A row with missing values differs from a row with 0 in their place.
 _TURNS: Final = 20  # The test for chance has 20 times as many opportunities as the search itself.
@@ -185,7 +184,7 @@ class LargeTables:
         looked[[client.n <= 2 * ENDS for client in self.clients]] = False
         looked[looked.sum(axis=1) < 2] = False
         fits = np.asarray(looked.any(axis=1))
-        for few in (_FEW, len(telling)):  # A few columns rule out most tables.
+        for few in (shapes.FEW, len(telling)):  # A few columns rule out most tables.
             if not fits.any():
                 return
             some = telling[:few]
@@ -360,7 +359,7 @@ class Telling:
         varied, limits, positive, shares = map(sample.by_site, zip(*parts, strict=True))
         # A sum of rows must be large only in columns without negative values. In others, it may be close to 0.
         positive = positive & varied
-        limited = np.where(positive.sum(axis=1, keepdims=True) >= _FEW, positive, varied)
+        limited = np.where(positive.sum(axis=1, keepdims=True) >= shapes.FEW, positive, varied)
         none = limited.sum(axis=1, keepdims=True) < 2
         return cls(columns, varied, np.where(none, np.inf, limits), limited | none, positive, shares)
 

@@ -41,9 +41,7 @@ def hints_of(
         return ()
     if names is None:
         names = tables[0].names
-    # Only the table of a file has an origin.
-    files = [file for table in tables if table.table.origin is not None for file in table.table.headerless]
-    lines = hints_of_first_lines(files) if files else ()
+    lines = hints_of_first_lines(file for table in tables for file in table.table.headerless)
     found = hints_of_identifiers(find_identifiers(tables, names), names, id_column)
     return (*lines, *sizes, *found, *faults.find_hints(tables, names, most=most))
 

@@ -40,7 +40,7 @@ OFTEN: Final = 5  # smallest number of equal rows that causes a hint
 _ENDS: Final = (7, 2)  # largest and smallest number of lines of statistics that are searched for below a table
 MOST_SUMS: Final = 2000  # maximum number of rows that are compared with sums of other rows
 _TRIED: Final = 50  # maximum number of rows from which a sum is tried to begin, for each row that may be a sum
-_FEW: Final = 3  # number of columns that rule out most lines of statistics
+FEW: Final = 3  # number of columns that rule out most rows as sums or statistics of other rows
 COLUMNS: Final = 8  # With this many columns, hardly any row is large in all of them by accident.
 _CODES: Final = re.compile(
     r"post_?code|zip_?(code)?|plz|postleitzahl|phone|telefon|\btel\b|fax|iban|(ward|room|bed|station|zimmer)_?(nr|no|number|id)"
@@ -282,7 +282,7 @@ def _possible_statistics_lines(data: AllSites) -> list[list[int]]:
     for stack in data.stacks:
         most = min(_ENDS[0], stack.ordered.shape[1] - LEAST)
         # A few columns rule out most tables.
-        if most >= _ENDS[1] and _first_lines_fit(stack, columns[:_FEW], most).any():
+        if most >= _ENDS[1] and _first_lines_fit(stack, columns[:FEW], most).any():
             for i, k in np.argwhere(_first_lines_fit(stack, columns, most)).tolist():
                 found[stack.places[i]].append(most - k)
     return found

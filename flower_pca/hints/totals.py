@@ -137,7 +137,6 @@ def _positions_of_totals(tables: Array, *, complete: bool) -> list[int]:
     first = above[:, :LEAST]
     # A line of means holds the mean of every column that varies. Only columns that vary in the first lines are checked.
     left_out = np.isnan(last) | ~(np.fmax.reduce(first, axis=1) > np.fmin.reduce(first, axis=1))
-
     of_mean = _most_rounding_of_sum(n) / n
 
     def fits(some: Array, rounding: Any, of_sum: Any) -> Array:

@@ -41,8 +41,8 @@ _ALL_CONSTANT: Final = 64.0  # the same multiple for the test whether all rows a
 _LEAST: Final = 1e-290  # Smaller squares are inaccurate in double precision.
 _LEAST_SINGLE: Final = 1e-36  # Smaller squares are inaccurate in single precision.
 _SINGLE: Final = 1e-10  # a relative precision between single and double precision
-_LARGEST: Final = 1e139  # the largest sum of squares that is accepted in double precision
-_LARGEST_SINGLE: Final = 1e37  # the largest sum of squares that is accepted in single precision
+# For each precision, this is the largest sum of squares that is accepted.
+LARGEST_SQUARES: Final = {np.dtype(np.float64): 1e139, np.dtype(np.float32): 1e37}
 _TOO_SMALL: Final = "below 1e-145, which is too small for"
 
 
@@ -53,11 +53,10 @@ def require_size(data: Any, moments: Moments) -> None:
     the rows are. Otherwise, a server could measure the rows by sending larger and larger blocks until the
     error occurs.
     """
-    largest = _LARGEST_SINGLE if data.dtype == np.float32 else _LARGEST
     # The squared mean is included, because a single row has no sum of squares about its own mean.
     with np.errstate(over="ignore", invalid="ignore"):
         squares = moments.m2 + moments.n * moments.mean**2
-    if float(squares.sum(dtype=np.float64)) <= largest:  # This comparison is False for NaN.
+    if float(squares.sum(dtype=np.float64)) <= LARGEST_SQUARES[data.dtype]:  # This comparison is False for NaN.
         return
     # The peaks take another pass over the rows, so they are computed only if the rows are refused.
     peak, names = data.largest_absolute(), getattr(data, "names", None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -26,10 +26,7 @@ from flower_pca.names.columns import Heading
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.split import ColumnPreparation
-from flower_pca.stages.opening import COLUMNS, column_divisors, refuse_columns
-
-# For each precision, this is the largest sum of squares that is accepted.
-_LARGEST_SQUARES: Final = {np.dtype(np.float64): 1e139, np.dtype(np.float32): 1e37}
+from flower_pca.stages.opening import COLUMNS, LARGEST_SQUARES, column_divisors, refuse_columns
 
 
 class PartyColumns(LocalData):
@@ -55,7 +52,7 @@ class PartyColumns(LocalData):
         self.column_frame = _column_frame(data, split)
         framed = data.in_frame(self.column_frame, once=True)
         super().__init__(_transpose(framed, self.order), who=data.who)
-        if not float(self.squares.sum()) <= _LARGEST_SQUARES[self.dtype]:
+        if not float(self.squares.sum()) <= LARGEST_SQUARES[self.dtype]:
             raise DataError(
                 f"The data of {self.who} has entries that are too large: at most 1e+65 is possible, or 1e+16 in "
                 "single precision. Use larger units, or correct the data."

@@ -206,14 +206,14 @@ class PerPCA(Personalized[PerState]):
         return _merge_largest
 
     def server(self, state: PerState, total: Any, answered: frozenset[int]) -> PerState:
-        if state.norm and state.start is None:
-            most = max(state.most, len(answered))
-            return self.state_after_sums(replace(state, most=most), total, len(answered) / most)
-        if state.norm:
+        if not state.norm:
+            progress = replace(state.progress, rounds=state.progress.rounds + 1)
+            # If all rows are 0, the norm is 0 as well. It is replaced by 1, because 0 means that it was not measured.
+            return replace(state, norm=total or 1.0, progress=progress)
+        if state.start is not None:
             return super().server(state, total, answered)
-        progress = replace(state.progress, rounds=state.progress.rounds + 1)
-        # If all rows are 0, the norm is 0 as well. It is replaced by 1, because 0 means that it was not measured yet.
-        return replace(state, norm=total or 1.0, progress=progress)
+        most = max(state.most, len(answered))
+        return self.state_after_sums(replace(state, most=most), total, len(answered) / most)
 
     def extra_broadcast(self, state: PerState) -> Arrays:
         arrays = {

@@ -56,6 +56,16 @@ def test_units_are_to_be_removed_from_cells(tmp_path):
         sources.table(str(path)).whole()
 
 
+@pytest.mark.parametrize("sign", [" %", "%", " g/dl"])
+def test_decimals_before_a_sign_are_not_called_thousands(tmp_path, sign):
+    """Whoever reads "13.543 g/dl" with thousands="." gets 13543 once the unit is removed."""
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join(["age,weight,glucose,hb", *(f"{line},13.543{sign}" for line in lines_of_numbers())]))
+    with pytest.raises(DataError, match=r"Remove the (percent signs|units), so that the cells hold numbers") as refused:
+        sources.table(str(path)).whole()
+    assert "thousands" not in str(refused.value)
+
+
 def test_a_remark_that_fills_the_line_of_one_person_is_not_shown(tmp_path):
     lines = [line.split(",") * 2 for line in lines_of_numbers()]
     lines[7] = ["Anna withdrew"] * 6

@@ -55,6 +55,8 @@ _AMONG: Final = " among numbers"
 # not shown. Numbers with a decimal comma and pandas types do not match.
 _TEXT: Final = re.compile(r"(text\b|['\"](?![-+]?\d|datetime|timedelta|period|complex))")
 _CELL: Final = re.compile(r"(['\"])([^\d'\"…]+)\1 in column ")  # a description of a bad cell that holds a word
+# A description of a bad cell that holds only a number with separators of thousands. "13.543 %" has none.
+_THOUSANDS: Final = re.compile(r"['\"][-+]?\d{1,3}([., '])\d{3}\b[\d., ']*['\"] in column ")
 # A description of a bad cell begins with its content, which no message shows.
 _QUOTED: Final = re.compile(r"(?P<cell>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")(?P<rest> in column .*)", re.DOTALL)
 _PLACE: Final = re.compile(rf"\(((?:line|row) [\d,]+)\)(?:{_AMONG})?$")  # the place at the end of a description
@@ -417,7 +419,7 @@ def unusable_columns_error(who: object, words: Mapping[str, str], *, file: bool 
             without = f"Leave it out {reader_argument('beside', [''])}, name the other columns with {_LISTED}"
             remedy = without + ", or write the file without it."
         return DataError(f"The columns of {who} must have different names, but there is {enumeration(odd)}. {remedy}")
-    between = {found[1] for word in words.values() if (found := re.search(r"['\"][-+]?\d{1,3}([., '])\d{3}\b", word))}
+    between = {found[1] for word in words.values() if (found := _THOUSANDS.search(word))}
     coded = _coded(words)
     others = [name for name in words if name not in coded] or list(words)
     remedy = f"Choose other columns with {_LISTED}, or encode them."
@@ -449,8 +451,9 @@ def unusable_columns_error(who: object, words: Mapping[str, str], *, file: bool 
     lines = {found[1] for word in shown if (found := re.search(r"\(line ([\d,]+)\)", word))}
     if len(words) > 1 and len(lines) == 1 and all(word.endswith(_AMONG) for word in words.values()):
         remedy = f"Remove line {next(iter(lines))} if it holds names or units. {remedy}"
-    if any(word.startswith("a number with a unit ") for word in shown):
-        remedy = f"Remove the units, so that the cells hold numbers only. {remedy}"
+    for sign, signs in (("a unit", "units"), ("a percent sign", "percent signs")):
+        if any(word.startswith(f"a number with {sign} ") for word in shown):
+            remedy = f"Remove the {signs}, so that the cells hold numbers only. {remedy}"
     if any(re.search(r"'[-+]?\d*,\d+'", word) for word in words.values()):
         remedy = f"Read decimal commas {reader_argument('decimal', ',')}. {remedy}"
     if between:

@@ -1,6 +1,7 @@
 """Test combinations: starts with names of columns, and results that cannot be used as projections."""
 
 import re
+import shlex
 
 import numpy as np
 import pandas as pd
@@ -8,7 +9,7 @@ import pytest
 from builders import rows
 from cases import every
 
-from flower_pca import ConfigError, FederatedPCA, Projection, cli, plots, simulate, to_sklearn, track
+from flower_pca import ConfigError, FederatedPCA, PCAResult, Projection, cli, plots, simulate, to_sklearn, track
 from flower_pca.base.errors import DataError
 from flower_pca.commands.common import OptionWording
 from flower_pca.comparison.ranks import alternatives, rank_table
@@ -253,3 +254,19 @@ def test_the_remedy_for_blanks_between_thousands_reads_the_numbers(tmp_path, bla
     )[1]
     found = sources.table(spec)
     np.testing.assert_array_equal(found.rows[:, 0], numbers)
+
+
+def test_the_remedy_for_a_column_without_a_name_fits_a_folder_in_which_only_one_file_has_it(tmp_path, capsys):
+    folder = tmp_path / "sites"
+    folder.mkdir()
+    pd.DataFrame(TABLES[0], columns=list("abcdef")).to_csv(folder / "bonn.csv", index=False)
+    pd.DataFrame(TABLES[1], columns=list("abcdef")).to_csv(folder / "jena.csv")
+    run = ["run", str(folder), "--out", str(tmp_path / "out")]
+    assert cli.main(run) == 2
+    said = capsys.readouterr().err
+    advised = shlex.split(re.search(r"Leave it out with (--drop .*?), name the other columns", said)[1])
+    assert cli.main([*run, *advised]) == 0
+    together = np.vstack(TABLES[:2])
+    variances = np.linalg.eigvalsh(np.cov(together.T))[::-1]
+    result = PCAResult.load(tmp_path / "out/result.npz")
+    np.testing.assert_allclose(result.explained_variance_, variances[:2], rtol=1e-10)

@@ -550,6 +550,9 @@ class OptionWording:
                 return f"{_option_text(name, value)}{elsewhere}"
             case ["reading", "gaps", [*codes]] if OPTIONS["gaps"] in self.options:
                 return f"with --gaps={','.join(map(str, codes))}"
+            case ["reading", "beside", columns] if "--drop" in self.options:
+                # Unlike a label column, a column that is left out may be missing in some files of a folder.
+                return f"with --drop {shlex.quote(','.join(columns))}"
             case ["reading", name, value]:
                 return f'by a spec, "{self._spec_with(name, value)}"'
             case ["apart", columns] if "--drop" in self.options:

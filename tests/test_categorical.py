@@ -11,6 +11,7 @@ from pages import folder_of_sites
 from flower_pca import ConfigError, PCAResult, simulate
 from flower_pca.cli import main
 from flower_pca.data import sources
+from flower_pca.data.partition import deal
 from flower_pca.names import levels
 
 WARDS = {"north": ["medicine", "surgery"], "south": ["icu", "medicine"], "west": ["eye", "surgery", "medicine"]}
@@ -203,6 +204,23 @@ def test_categoricals_and_codes_are_levels_too():
     assert one.feature_names_in_.tolist()[-2:] == ["sex=1", "sex=2"]
     np.testing.assert_array_equal(one.components_, other.components_)
     np.testing.assert_array_equal(one.transform(kinds["west"]), other.transform(TABLES["west"]))
+
+
+@pytest.mark.parametrize(("sep", "decimal"), [(",", "."), (";", ",")])
+def test_codes_that_an_empty_cell_turns_into_decimals_are_the_same_levels_in_files(tmp_path, sep, decimal):
+    """A program writes 2 at one site, and 2.0 at a site where one code is missing. The reference has whole numbers."""
+    codes = {
+        site: rows.drop(columns="ward").assign(sex=np.where(rows["sex"] == "f", 1, 2)) for site, rows in TABLES.items()
+    }
+    codes["south"] = codes["south"].assign(sex=codes["south"]["sex"].where(np.arange(45) != 7))
+    for site, rows in codes.items():
+        rows.to_csv(tmp_path / f"{site}.csv", sep=sep, decimal=decimal, index=False)
+    assert f"2{decimal}0" in (tmp_path / "south.csv").read_text()
+    ask = {"n_components": 2, "categorical": ["sex"], "scale": "std", "missing": "mean"}
+    files = deal(sources.table(str(tmp_path), words=["sex"]))
+    found, reference = (simulate("covariance", data, **ask) for data in (files, codes))
+    assert found.feature_names_in_.tolist() == ["age", "pressure", "weight", "sex=1", "sex=2"]
+    np.testing.assert_allclose(found.components_, reference.components_, atol=1e-12)
 
 
 def test_levels_are_read_in_every_form():

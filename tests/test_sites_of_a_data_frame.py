@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from cases import every
 
-from flower_pca import from_frame, simulate
+from flower_pca import FederatedPCA, from_frame, simulate
+from flower_pca.data.partition import make_parts, site_names
 
 pd = pytest.importorskip("pandas")
 
@@ -41,6 +42,18 @@ def test_each_way_to_say_whose_a_row_is(way):
     is_dealt(parts)
     result = simulate("krylov", parts, n_components=2)  # one site has one row
     assert result.site_names == {0: "east", 1: "north", 2: "west"}
+
+
+def test_a_site_that_is_written_as_7_and_as_7_0_is_one_site():
+    mixed = pd.Series([7, 7.0, "7", "7.0", 10, "10.0", 10.0, "10,0", "7"], dtype=object)
+    parts = from_frame(BARE.assign(site=mixed), by="site")
+    assert [part.site for part in parts] == ["10", "7"]
+    assert [len(part) for part in parts] == [4, 5]
+    beside = {"site": mixed.astype(str).to_numpy()}
+    dealt = make_parts("by_column('site')", 9, beside=beside)
+    assert site_names("by_column('site')", beside, dealt) == ["10", "7"]
+    fitted = FederatedPCA(n_components=2).fit(ROWS, sites=mixed.to_numpy())
+    assert fitted.result_.site_names == {0: "10", 1: "7"}
 
 
 def test_tables_without_names():

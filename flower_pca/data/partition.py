@@ -26,7 +26,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 from flower_pca.data.reading import no_rows_error
 from flower_pca.hints.owners import require_site
-from flower_pca.names.ids import as_text
+from flower_pca.names.ids import as_text, as_texts
 from flower_pca.names.table import Table
 
 CLIENTS: Final = 10  # the default number of clients
@@ -251,7 +251,8 @@ def _label_values(deal: partial[list[Array]], beside: Mapping[str, Array]) -> Ar
     if isinstance(name, str):
         name = clean_name(name)
     if name in beside:
-        return np.asarray(beside[name])
+        values = np.asarray(beside[name])
+        return as_texts(values) if all(isinstance(value, str) for value in values.tolist()) else values
     there, remedy = "has no label columns", "Use data with this column, or use iid."
     if beside:
         there, remedy = (

@@ -27,7 +27,7 @@ from flower_pca.core.config import COVARIATES
 from flower_pca.names.annotated import is_annotated
 from flower_pca.names.columns import ColumnNames, Heading, position_of_majority, split_names, unusable_columns_error
 from flower_pca.names.frames import text_of_label
-from flower_pca.names.ids import as_text
+from flower_pca.names.ids import as_text, as_texts
 from flower_pca.names.levels import Coding
 from flower_pca.names.table import Table
 
@@ -135,8 +135,9 @@ def sites_of(rows: Any, sites: Any) -> tuple[list[str], Any]:
             setting="sites",
         )
     kinds = {type(label) for label in whose.tolist()}
-    # Labels of different types cannot be sorted.
-    names, place = np.unique(whose if len(kinds) == 1 else whose.astype(str), return_inverse=True)
+    # Labels of different types cannot be sorted. As texts, "7" and "7.0" are the same site.
+    by_type = len(kinds) == 1 and kinds != {str}
+    names, place = np.unique(whose if by_type else as_texts(whose), return_inverse=True)
     return [as_text(name) for name in names.tolist()], place
 
 

@@ -7,6 +7,7 @@ Each party sends a single digest of all of its ids, which is salted by the run a
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -20,6 +21,7 @@ from flower_pca.base.linalg import Array
 
 # This is the cost parameter of scrypt. A guess takes 16 MB of memory and about a twentieth of a second.
 _SLOW: Final = 2**14
+_WHOLE: Final = re.compile(r"\s*(-?(?:0|[1-9]\d*))[.,]0\s*")  # a whole number as text, with one decimal
 
 
 class Ids(tuple[str, ...]):
@@ -110,10 +112,20 @@ def _count_and_digest(count: int, digest: str) -> str:
 
 
 def as_text(value: Any) -> str:
-    """Return a label as text. Whole numbers have no decimals: 7.0, from a column with missing values, becomes "7"."""
+    """Return a label as text. Whole numbers have no decimals: 7.0, from a column with missing values, becomes "7".
+
+    The same holds for the text "7.0" or "7,0", because a file of text has whatever its program has written.
+    """
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
-    return str(value)
+    text = str(value)
+    whole = _WHOLE.fullmatch(text)
+    return whole[1] if whole else text
+
+
+def as_texts(values: Array) -> Array:
+    """Return labels as an array of texts, in which whole numbers have no decimals."""
+    return np.array([as_text(value) for value in values.tolist()], dtype=str)
 
 
 def _id_as_text(value: Any) -> str:

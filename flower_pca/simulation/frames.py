@@ -14,7 +14,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 from flower_pca.hints.owners import require_site
 from flower_pca.names.columns import ColumnNames, enumeration
-from flower_pca.names.ids import as_text
+from flower_pca.names.ids import as_text, as_texts
 from flower_pca.names.table import Table
 
 
@@ -73,7 +73,7 @@ def from_frame(frame: Any, *, by: Any) -> list[Table]:
     rows = Table.of(rest, who="the table")
     # Labels of different types cannot be sorted, so they are compared as text.
     found, which = np.unique(
-        site_of_row.astype(str) if site_of_row.dtype == object else site_of_row, return_inverse=True
+        as_texts(site_of_row) if site_of_row.dtype.kind in "OU" else site_of_row, return_inverse=True
     )
     return [replace(rows[which == i], site=as_text(site)) for i, site in enumerate(found.tolist())]
 

@@ -3,6 +3,7 @@
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from pages import flower_pca
@@ -188,3 +189,24 @@ def test_zeros_of_sparse_rows_cannot_stand_for_missing_values(tmp_path):
     assert np.isnan(make(spec, gaps=[7]).toarray()).sum() == 4
     with pytest.raises(ConfigError, match=r"gaps names 0 .* in column 1, but the rows are sparse"):
         make(spec, gaps=[0])
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "feather", "xlsx"])
+@pytest.mark.parametrize("gaps", [["?", -9], {"ward": ["?"], "code": [-9]}])
+def test_what_stands_for_a_missing_value_is_no_level(tmp_path, ending, gaps):
+    """The reference is the same table with empty cells, as a data frame."""
+    rng = np.random.default_rng(1)
+    wards, codes = rng.choice(["a", "b", "?"], 60), rng.choice([1, 2, -9], 60)
+    frame = pd.DataFrame(rng.standard_normal((60, 3)), columns=list(NAMES)).assign(ward=wards, code=codes)
+    path = tmp_path / f"sites.{ending}"
+    write = {"csv": "to_csv", "parquet": "to_parquet", "feather": "to_feather", "xlsx": "to_excel"}[ending]
+    getattr(frame, write)(path, **({"index": False} if ending in ("csv", "xlsx") else {}))
+    empty = frame.assign(ward=frame["ward"].replace("?", None), code=frame["code"].where(codes != -9))
+    ask = {"n_components": 2, "categorical": ["ward", "code"], "missing": "mean"}
+    reference = simulate("covariance", [empty[:40], empty[40:]], **ask)
+    reader = {"feather": "arrow", "xlsx": "excel"}.get(ending, ending)
+    inside = f"{reader}(path={str(path)!r}, gaps={gaps!r})"
+    for rows in (table(str(path), words=["ward", "code"], gaps=gaps), table(inside, words=["ward", "code"])):
+        found = simulate("covariance", [rows.take(slice(40)), rows.take(slice(40, 60))], **ask)
+        assert found.feature_names_in_.tolist() == [*NAMES, "ward=a", "ward=b", "code=1", "code=2"]
+        np.testing.assert_allclose(found.components_, reference.components_, atol=1e-12)

@@ -17,6 +17,7 @@ from flower_pca.base.shown import shown
 from flower_pca.blocks import adapters
 from flower_pca.blocks.source import Blocks, Stored, all_rows, is_sparse
 from flower_pca.data.reading import require_matches
+from flower_pca.names.ids import as_text
 from flower_pca.names.table import Table
 
 _ALL: Final = "*"
@@ -89,7 +90,8 @@ def _as_number(code: Any) -> float | str:
 def with_gaps_as_nan(table: Table, option: Any) -> Table:
     """Return the table with NaN in place of numbers that stand for missing values.
 
-    Words that stand for missing values were replaced earlier, when the file was read.
+    Words that stand for missing values were replaced earlier, when the file was read. For columns of words, see
+    `with_gaps_in_words`.
     """
     gaps = GapCodes.from_option(option)
     if not gaps:
@@ -110,6 +112,28 @@ def with_gaps_as_nan(table: Table, option: Any) -> Table:
         )
     rows = RowsWithGaps(source, codes)
     return replace(table, values=rows if adapters.is_stored(table.values) else all_rows(rows))
+
+
+def with_gaps_in_words(table: Table, option: Any) -> Table:
+    """Return the table with empty cells in place of what stands for a missing value in its columns of words.
+
+    A column of words may hold codes: the code 9 is also the number 9.0 or the text "9.0".
+    """
+    gaps = GapCodes.from_option(option)
+    if not gaps or not table.texts:
+        return table
+    parts = tuple(with_gaps_in_words(part, gaps) for part in table.parts)
+    return replace(table, texts={name: _emptied(cells, gaps, name) for name, cells in table.texts.items()}, parts=parts)
+
+
+def _emptied(cells: Array, gaps: GapCodes, column: str) -> Array:
+    codes = gaps.words(column).union(map(as_text, gaps.numbers(column)))
+    gone = [as_text(cell).strip() in codes for cell in cells.tolist()]
+    if not any(gone):
+        return cells
+    left = cells.astype(object)
+    left[gone] = None
+    return left
 
 
 class RowsWithGaps(Stored):

@@ -34,7 +34,7 @@ from flower_pca.base.options import advice_to_read_apart, option
 from flower_pca.base.shown import shown
 from flower_pca.data.delimited import csv
 from flower_pca.data.files import arrow, mtx, npy, npz, npz_or_sparse, parquet, sparse, svmlight
-from flower_pca.data.gaps import with_gaps_as_nan
+from flower_pca.data.gaps import with_gaps_as_nan, with_gaps_in_words
 from flower_pca.data.plink import bed
 from flower_pca.data.reading import (
     file_ending,
@@ -358,7 +358,8 @@ def table(
     if words:
         plain = columns and [name for name in columns if name not in words]
         whole = table(spec, beside=(*beside, *words), columns=plain, drop=drop, without=without, gaps=gaps)
-        return whole.with_words(tuple(words))
+        given = _loader_of(spec).keywords.get("gaps")
+        return with_gaps_in_words(whole.with_words(tuple(words)), gaps if given is None else given)
     with marked_private():
         load = _loader_of(spec)
         if load.func is folder:

@@ -252,10 +252,10 @@ class Inbox:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = sources.table(str(file), columns=self._columns, drop=self._drop, gaps=self._gaps).whole()
+            if not len(found):
+                raise no_rows_error(file)
             # The rows are copied, so later changes of the file have no effect.
             values = rows_with_gaps(found.rows, str(file))
-        if not len(values):
-            raise no_rows_error(file)
         for hint in faults.find_in_stream([replace(found, values=values, names=found.names or None, parts=())]):
             self._say(f"hint: {hint}")
         return Table(values, found.names or None)

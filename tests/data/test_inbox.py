@@ -113,6 +113,20 @@ def test_what_cannot_be_read_is_said_once_and_read_when_it_is_mended(tmp_path, i
     assert "other" in heard[1]
 
 
+@pytest.mark.parametrize("content", ["", "\ufeff", "\n\n", f"{NAMES}\n"])
+def test_a_file_without_rows_is_said_to_have_none(tmp_path, inbox, heard, content):
+    rows = arriving_batches(2)
+    write_batch(tmp_path, "a_0.csv", rows[0])
+    write_batch(tmp_path, "a_2.csv", rows[1])
+    empty = tmp_path / "a_1.csv"
+    empty.write_text(content, encoding="utf-8")
+    os.utime(empty, (1e9, 1e9))
+    result = track("st_miss", inbox().streams(), n_components=2)
+    assert result.rows_.tolist() == [6, 6]
+    said = f"The data file {empty} has no rows. Correct it, or remove it."
+    assert heard == [f"a_1.csv is ignored until it changes. {said}"]
+
+
 def test_files_may_go_away_and_come_back(tmp_path, inbox, heard):
     rows = arriving_batches(2)
     write_batch(tmp_path / "a", "0.csv", rows[0])

@@ -223,6 +223,26 @@ def test_codes_that_an_empty_cell_turns_into_decimals_are_the_same_levels_in_fil
     np.testing.assert_allclose(found.components_, reference.components_, atol=1e-12)
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet", "xlsx"])
+def test_true_and_false_are_the_same_levels_whether_or_not_a_cell_is_missing(tmp_path, ending):
+    """The reference has the codes 1 and 0."""
+    whole = {site: rows.drop(columns="ward").assign(sex=(rows["sex"] == "f")) for site, rows in TABLES.items()}
+    whole["south"] = whole["south"].assign(sex=whole["south"]["sex"].astype("boolean").where(np.arange(45) != 7))
+    codes = {site: rows.assign(sex=rows["sex"].astype("Float64")) for site, rows in whole.items()}
+    if ending == "csv":  # as R writes them
+        whole["west"] = whole["west"].assign(sex=np.where(whole["west"]["sex"], "TRUE", "FALSE"))
+    write = {"csv": "to_csv", "parquet": "to_parquet", "xlsx": "to_excel"}[ending]
+    for site, rows in whole.items():
+        getattr(rows, write)(tmp_path / f"{site}.{ending}", index=False)
+    ask = {"n_components": 2, "categorical": {"sex": [True, False]}, "scale": "std", "missing": "mean"}
+    reference = simulate("covariance", codes, **{**ask, "categorical": {"sex": [1, 0]}})
+    found = simulate("covariance", deal(sources.table(str(tmp_path), words=["sex"])), **ask)
+    assert found.feature_names_in_.tolist() == ["age", "pressure", "weight", "sex=1", "sex=0"]
+    np.testing.assert_allclose(found.components_, reference.components_, atol=1e-12)
+    free = simulate("covariance", deal(sources.table(str(tmp_path), words=["sex"])), **{**ask, "categorical": ["sex"]})
+    assert free.feature_names_in_.tolist() == ["age", "pressure", "weight", "sex=0", "sex=1"]
+
+
 def test_levels_are_read_in_every_form():
     same = (("ward", None), ("sex", None))
     for given in ("ward,sex", ["ward", "sex"], {"ward": None, "sex": None}, same):

@@ -52,6 +52,8 @@ SIGN: Final = "="
 # Spaces, hyphens and underscores beside a letter and between word characters may differ between two spellings of the
 # same level. The minus of -1 or Rh- and the hyphen of 1-2 do not match.
 _BETWEEN: Final = re.compile(r"(?<=[^\W\d_])[\s_-]+(?=\w)|(?<=\w)[\s_-]+(?=[^\W\d_])")
+# A column of True and False is read as numbers at a site where no cell is missing.
+_TRUTH: Final = {"true": "1", "false": "0"}
 _NUMBER: Final = re.compile(r"[-+\d.,'eE\s]+")  # This pattern matches numbers of every dialect.
 _EXAMPLE: Final = (
     f"Write {option('categorical', ['ward'])}, or {option('categorical', {'ward': ['surgery', 'medicine']})}."
@@ -164,6 +166,11 @@ def sorted_levels(levels: Iterable[str]) -> tuple[str, ...]:
 
 def cell_as_level(value: Any) -> str | None:
     """Return a cell as a level, or None for a missing value."""
+    text = _text_of_cell(value)
+    return text and _TRUTH.get(text.lower(), text)
+
+
+def _text_of_cell(value: Any) -> str | None:
     if is_missing(value):
         return None
     return clean_name(as_text(value)) or None  # `as_text` turns 1.0 into 1, because missing values make codes floats.
@@ -171,7 +178,7 @@ def cell_as_level(value: Any) -> str | None:
 
 def are_few(cells: Iterable[Any]) -> bool:
     """Return whether most cells are words, and each level occurs in at least two rows on average."""
-    there = [cell for cell in map(cell_as_level, cells) if cell is not None]
+    there = [cell for cell in map(_text_of_cell, cells) if cell is not None]
     words = [cell for cell in there if not _NUMBER.fullmatch(cell)]
     return 2 * len(words) > len(there) >= 2 * len(set(there))
 

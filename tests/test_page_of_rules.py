@@ -9,7 +9,7 @@ import pytest
 from cases import every
 from pages import text
 
-from flower_pca import SSI, Stream, assembly, cli, registry
+from flower_pca import SSI, ConfigError, Stream, assembly, cli, registry
 from flower_pca.audit.sentences import LASTING, SEEN, disclosures_of
 from flower_pca.audit.served import kinds_in_run
 from flower_pca.cli import main
@@ -196,6 +196,22 @@ def test_the_command_reads_what_a_supernode_does(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out) == one
     assert one["rules"]["min_rows"] == "50"
     assert set(one["served"]) == {"any algorithm", "krylov", "ssi"}
+
+
+def test_a_rule_below_a_heading_of_a_file_is_refused_by_the_command_and_by_the_node(tmp_path, capsys):
+    """Flower gives it to the node as node.min-rows, which the node would ignore, so it would have no such rule."""
+    from flwr.common.config import parse_config_args
+
+    file = tmp_path / "node.toml"
+    file.write_text('data = "/srv/rows.npy"\n[node]\nmin-rows = 50\n')
+    said = "The node-config has node.min-rows, which is not a rule. Did you mean min-rows?"
+    assert cli.main(["rules", str(file)]) == 2
+    assert said in capsys.readouterr().err
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        Rules.of_node_config(parse_config_args([str(file)]))
+    file.write_text("min-rows = 50\n[training]\nepochs = 3\n")  # keys of another app
+    assert cli.main(["rules", "--json", str(file)]) == 0
+    assert json.loads(capsys.readouterr().out)["rules"] == {"min_rows": "50"}
 
 
 @pytest.mark.parametrize(

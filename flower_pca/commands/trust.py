@@ -7,6 +7,7 @@ import re
 import shlex
 import sys
 import tomllib
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -73,12 +74,20 @@ def node_config(words: list[str]) -> dict[str, Any]:
             )
         text = "\n".join(f"{key} = {value}" for key, value in _PAIR.findall(whole))
     try:
-        return tomllib.loads(text)
+        return _flat(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(
             "The value of a rule must be true, false, a number, or text in quotation marks, but this one cannot be "
             f'read: {error}. For example, write allow="krylov,ssi".'
         ) from error
+
+
+def _flat(keys: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Return the keys of a .toml file as Flower gives them to a node: those below a heading begin with the heading."""
+    found: dict[str, Any] = {}
+    for key, value in keys.items():
+        found |= _flat(value, f"{above}{key}.") if isinstance(value, dict) else {f"{above}{key}": value}
+    return found
 
 
 def rules_and_partition(keys: dict[str, Any]) -> tuple[Rules, int | None]:

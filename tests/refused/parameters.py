@@ -308,7 +308,7 @@ PROFILE = [
 ]
 NODE_CONFIG = [
     Refused(config, "which is not a rule. Did you mean")
-    for config in ({"min_rows": 5}, {"min-row": 5}, {"Masked-Only": True}, {"allowed": "ssi"})
+    for config in ({"min_rows": 5}, {"min-row": 5}, {"Masked-Only": True}, {"allowed": "ssi"}, {"node.min-rows": 5})
 ]
 RAY = [
     *[

@@ -582,6 +582,8 @@ class Rules:
 def _require_spelling(keys: tuple[str, ...], names: tuple[str, ...]) -> None:
     """Refuse node-config keys that nearly match a rule. The check is cached, as simulated nodes have the same keys."""
     for key in keys:
-        near = difflib.get_close_matches(key.replace("_", "-").lower(), names, n=1, cutoff=_NEAR)
+        # Flower reads min-rows below the heading [node] of a .toml file as node.min-rows.
+        name = key.rpartition(".")[2].replace("_", "-").lower()
+        near = difflib.get_close_matches(name, names, n=1, cutoff=_NEAR)
         if near and key not in names:
             raise ConfigError(f"The node-config has {key}, which is not a rule. Did you mean {near[0]}?")

@@ -105,6 +105,18 @@ def test_other_nodes_of_the_folder_keep_theirs(shelf):
     assert there(folder) == before
 
 
+def test_a_folder_that_is_not_there_is_not_called_empty(tmp_path, capsys):
+    """A misspelled folder must not look as if the copy of the rows were gone."""
+    missing = tmp_path / "memry"
+    assert forget(f"memory-dir='{missing}' partition-id=0", "--yes") == 2
+    said = capsys.readouterr()
+    assert f"There is no folder {missing}, so it is unknown what the node has kept." in said.err
+    assert "nothing to erase" not in said.out
+    missing.mkdir()
+    assert forget(f"memory-dir='{missing}' partition-id=0", "--yes") == 0
+    assert capsys.readouterr().out == "There is nothing to erase.\n"
+
+
 def test_a_checkpoint_goes_with_its_newest_message_and_its_steps(tmp_path, capsys):
     kinds = {"run.npz": "tracking checkpoint", "run.npz.newest": "tracking checkpoint"}
     kinds |= {"run.npz.columns": "columns", "run.npz.steps": "steps"}

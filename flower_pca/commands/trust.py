@@ -283,6 +283,11 @@ def run_forget(args: argparse.Namespace) -> int:
         return _erase_checkpoint(args)
     rules, partition = rules_and_partition(node_config(args.rules))
     shelf = NodeFiles(rules, partition)
+    folder = shelf.ledger.parent
+    if rules.memory_dir is not None and not folder.is_dir():
+        raise ConfigError(
+            f"There is no folder {folder}, so it is unknown what the node has kept. Give the memory-dir of the node."
+        )
     kinds = tuple(args.what or USUAL)
     for kind in kinds:
         checks.choice("--what", kind, tuple(HOLDS))

@@ -194,6 +194,7 @@ class Inbox:
         self._newest: tuple[bytes, GatheredStep, bytes] | None = None
         # Setting this event ends a wait for the folder at once.
         self._closed = threading.Event()
+        self._named = bool(sites)
         self.sites = tuple(sites) or self._sites_present()
 
     def streams(self) -> list[Stream]:
@@ -274,10 +275,8 @@ class Inbox:
             if _digest(name) in read_files or self._refused.get(name) == state:
                 continue
             if site not in self.sites:
-                strange = (
-                    f"belongs to {site}, which did not exist when the run began, so it is ignored. Start another run "
-                    "to include this site."
-                )
+                why = "is not among the sites that were named" if self._named else "did not exist when the run began"
+                strange = f"belongs to {site}, which {why}, so it is ignored. Start another run to include this site."
                 if not site:
                     strange = (
                         "names no site, unlike the files at the start of the run, so it is ignored. Begin its name "

@@ -265,6 +265,16 @@ def test_a_site_that_comes_later_is_said_unless_it_was_named(tmp_path, inbox, he
     assert track("st_miss", named, n_components=2).rows_.tolist() == [6, 6]
 
 
+def test_a_site_that_is_there_but_was_not_named_is_said_not_to_be_named(tmp_path, inbox, heard):
+    for site in "ab":
+        write_batch(tmp_path, f"{site}_0.csv", arriving_batches(1)[0])
+    assert track("st_miss", inbox(sites=("a", "c")).streams(), n_components=2).rows_.tolist() == [6]
+    assert heard == [
+        "b_0.csv belongs to b, which is not among the sites that were named, so it is ignored. Start another run to "
+        "include this site."
+    ]
+
+
 def test_close_ends_a_wait_from_another_thread(tmp_path):
     write_batch(tmp_path, "a_0.csv", arriving_batches(1)[0])
     began = threading.Event()

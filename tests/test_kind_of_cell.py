@@ -3,6 +3,7 @@
 import datetime
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from flower_pca import DataError
@@ -54,6 +55,21 @@ def test_units_are_to_be_removed_from_cells(tmp_path):
     path.write_text("\n".join(["age,weight,glucose,size", *(f"{line},180 cm" for line in lines_of_numbers())]))
     with pytest.raises(DataError, match=r"a number with a unit in column size \(line 2\)\. Remove the units, so that"):
         sources.table(str(path)).whole()
+
+
+@pytest.mark.parametrize("cell", ["3,14", "1.234,5"])
+def test_a_spreadsheet_is_not_to_be_read_with_marks_that_it_has_not(tmp_path, cell):
+    """`excel` has no decimal, and a folder ignores it for spreadsheets, so this advice would lead back to the error."""
+    path = tmp_path / "sites" / "a.xlsx"
+    path.parent.mkdir()
+    pd.DataFrame({"age": [60.0, 51.0, 77.0], "hb": [cell, "5,2", "6,1"]}).to_excel(path, index=False)
+    for spec in (str(path), str(path.parent)):
+        with pytest.raises(
+            DataError, match=r"Turn these cells from text into numbers in the program that wr"
+        ) as refused:
+            sources.table(spec, columns=["age", "hb"]).whole()
+        assert "decimal=" not in str(refused.value)
+        assert "thousands=" not in str(refused.value)
 
 
 @pytest.mark.parametrize("sign", [" %", "%", " g/dl"])

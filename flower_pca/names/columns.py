@@ -57,6 +57,8 @@ _TEXT: Final = re.compile(r"(text\b|['\"](?![-+]?\d|datetime|timedelta|period|co
 _CELL: Final = re.compile(r"(['\"])([^\d'\"…]+)\1 in column ")  # a description of a bad cell that holds a word
 # A description of a bad cell that holds only a number with separators of thousands. "13.543 %" has none.
 _THOUSANDS: Final = re.compile(r"['\"][-+]?\d{1,3}([., '])\d{3}\b[\d., ']*['\"] in column ")
+# Files whose cells have types, so they are read without a decimal mark or separators of thousands
+_TYPED: Final = re.compile(r"\.(xlsx|xlsm|xlsb|xls|ods|sav|zsav|dta|sas7bdat|xpt)$", re.IGNORECASE)
 # A description of a bad cell begins with its content, which no message shows.
 _QUOTED: Final = re.compile(r"(?P<cell>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")(?P<rest> in column .*)", re.DOTALL)
 _PLACE: Final = re.compile(rf"\(((?:line|row) [\d,]+)\)(?:{_AMONG})?$")  # the place at the end of a description
@@ -454,9 +456,13 @@ def unusable_columns_error(who: object, words: Mapping[str, str], *, file: bool 
     for sign, signs in (("a unit", "units"), ("a percent sign", "percent signs")):
         if any(word.startswith(f"a number with {sign} ") for word in shown):
             remedy = f"Remove the {signs}, so that the cells hold numbers only. {remedy}"
-    if any(re.search(r"'[-+]?\d*,\d+'", word) for word in words.values()):
+    commas = any(re.search(r"'[-+]?\d*,\d+'", word) for word in words.values())
+    typed = file and _TYPED.search(str(who))
+    if typed and (commas or between):
+        remedy = f"Turn these cells from text into numbers in the program that wrote the file. {remedy}"
+    if commas and not typed:
         remedy = f"Read decimal commas {reader_argument('decimal', ',')}. {remedy}"
-    if between:
+    if between and not typed:
         remedy = f"Read thousands separators {reader_argument('thousands', min(between))}. {remedy}"
     return DataError(f"{what} must hold numbers, but there is {enumeration(_grouped(words, coded))}. {remedy}")
 

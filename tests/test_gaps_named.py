@@ -10,7 +10,7 @@ from pages import flower_pca
 
 from flower_pca import ConfigError, DataError, PCAResult, simulate
 from flower_pca.data import partition
-from flower_pca.data.sources import make, table
+from flower_pca.data.sources import make, table, words_among
 from flower_pca.names.table import Table
 
 RNG = np.random.default_rng(0)
@@ -210,3 +210,36 @@ def test_what_stands_for_a_missing_value_is_no_level(tmp_path, ending, gaps):
         found = simulate("covariance", [rows.take(slice(40)), rows.take(slice(40, 60))], **ask)
         assert found.feature_names_in_.tolist() == [*NAMES, "ward=a", "ward=b", "code=1", "code=2"]
         np.testing.assert_allclose(found.components_, reference.components_, atol=1e-12)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "xlsx"])
+@pytest.mark.parametrize(("gap", "asked"), [(None, []), (".", ["--gaps", "age=."]), (-9, ["--gaps=-9"])])
+def test_a_covariate_of_numbers_with_a_gap_is_named_and_none_of_its_cells(tmp_path, capsys, ending, gap, asked):
+    """As a column of words, it would be called age=41.5, which is the cell of one person."""
+    if ending == "parquet" and gap == ".":
+        gap, asked = np.nan, []  # A column of a parquet file has a single type.
+    rng = np.random.default_rng(2)
+    for site in "ab":
+        ages = list(rng.permutation(np.arange(41.5, 81.5)))
+        if site == "b":
+            ages[5] = gap
+        rows = pd.DataFrame(rng.standard_normal((40, 3)), columns=["x", "y", "z"]).assign(age=ages)
+        if ending == "parquet" and gap == ".":
+            rows["age"] = rows["age"].astype(str)
+        write = {"csv": "to_csv", "parquet": "to_parquet", "xlsx": "to_excel"}[ending]
+        getattr(rows, write)(tmp_path / f"{site}.{ending}", index=False)
+    assert words_among(str(tmp_path), ["age"], gaps={"age": [gap]} if asked else None) == ()
+    run = ["run", tmp_path, "--explain", "age", "--missing", "mean", *asked, "--out", tmp_path / "out"]
+    code, _, said = flower_pca(capsys, *run)
+    assert code == 2
+    assert "covariate age of client 1 (b) has missing values" in said
+
+
+def test_covariates_of_words_and_of_codes_with_zeros_in_front_are_words(tmp_path):
+    lines = ["x,sex,code,alive,size", "1.5,f,007,True,1", "2.5,,,,", "3.5,m,041,False,2.5"]
+    (tmp_path / "a.csv").write_text("\n".join(lines), encoding="utf-8")
+    found = words_among(str(tmp_path / "a.csv"), ["sex", "code", "alive", "size"])
+    assert found == ("sex", "code")
+    stored = pd.DataFrame({"x": [1.5, 2.5, 3.5], "code": ["1", "2", "1"], "size": [1.0, None, 2.5]})
+    stored.to_parquet(tmp_path / "b.parquet")
+    assert words_among(str(tmp_path / "b.parquet"), ["code", "size"]) == ("code",)

@@ -262,8 +262,9 @@ def _read_files(args: argparse.Namespace) -> _ReadSites:
     tables, read = {}, _ReadSites()
     for file in files:
         try:
-            words = tuple(dict.fromkeys([*args.words, *sources.words_among(str(file), args.covariates)]))
-            found = sources.table(str(file), columns=columns, words=words, gaps=common.gaps_by_column(args))
+            gaps = common.gaps_by_column(args)
+            words = tuple(dict.fromkeys([*args.words, *sources.words_among(str(file), args.covariates, gaps=gaps)]))
+            found = sources.table(str(file), columns=columns, words=words, gaps=gaps)
             if not (len(found) or found.columns):
                 raise no_rows_error(file)
             tables[file] = found

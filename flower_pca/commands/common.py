@@ -216,7 +216,7 @@ def clients_of(args: argparse.Namespace) -> list[Any]:
     covariates = getattr(args, "covariates", ())
     if columns is not None:
         columns = tuple(dict.fromkeys([*columns, *covariates]))
-    more = sources.words_among(args.data, covariates, drop=args.drop, without=args.without)
+    more = sources.words_among(args.data, covariates, drop=args.drop, without=args.without, gaps=gaps_by_column(args))
     table = sources.table(
         args.data,
         beside=beside,

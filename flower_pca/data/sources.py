@@ -17,7 +17,7 @@ from __future__ import annotations
 import inspect
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -30,11 +30,12 @@ import numpy as np
 from flower_pca.base import checks, labels
 from flower_pca.base import spec as specs
 from flower_pca.base.errors import ConfigError, DataError, marked_private
+from flower_pca.base.linalg import Array
 from flower_pca.base.options import advice_to_read_apart, option
 from flower_pca.base.shown import shown
 from flower_pca.data.delimited import csv
 from flower_pca.data.files import arrow, mtx, npy, npz, npz_or_sparse, parquet, sparse, svmlight
-from flower_pca.data.gaps import with_gaps_as_nan, with_gaps_in_words
+from flower_pca.data.gaps import GapCodes, with_gaps_as_nan, with_gaps_in_words
 from flower_pca.data.plink import bed
 from flower_pca.data.reading import (
     file_ending,
@@ -55,6 +56,8 @@ from flower_pca.names.levels import source_of
 from flower_pca.names.table import Table, with_variants_of_all_sites
 
 _TEXT: Final = (".csv", ".tsv", ".tab", ".txt")
+# A number as text. Codes with a leading zero, such as 007, are words.
+_NUMBER: Final = re.compile(r"[-+]?(?!0\d)(\d+([.,]\d*)?|[.,]\d+)(e[-+]?\d+)?|true|false", re.IGNORECASE)
 ENDINGS: Final[dict[str, Callable[..., Table]]] = {
     ".npy": npy,
     ".npz": npz_or_sparse,
@@ -370,13 +373,34 @@ def table(
 
 
 def words_among(
-    spec: str, covariates: Sequence[str], *, drop: Sequence[str] = (), without: Sequence[str] = ()
+    spec: str, covariates: Sequence[str], *, drop: Sequence[str] = (), without: Sequence[str] = (), gaps: Any = None
 ) -> tuple[str, ...]:
-    """Return the covariates that hold words. The source is read, because only its cells show this."""
+    """Return the covariates that hold words. The source is read, because only its cells show this.
+
+    Numbers with a missing value among them are no words, although labels with a missing value are read as text.
+    """
     if not covariates:
         return ()
-    cells = table(spec, beside=covariates, drop=drop, without=without).beside
-    return tuple(name for name in covariates if np.asarray(cells[name]).dtype.kind not in "fiub")
+    cells = table(spec, beside=covariates, drop=drop, without=without, gaps=gaps).beside
+    given = _loader_of(spec).keywords.get("gaps")
+    codes = GapCodes.from_option(gaps if given is None else given)
+    words = [name for name in covariates if _hold_words(np.asarray(cells[name]), codes.words(name))]
+    for name in covariates:
+        if name not in words and np.asarray(cells[name]).dtype.kind not in "fiub":
+            # A parquet file may hold numbers as text, which cannot be read as numbers.
+            try:
+                table(spec, columns=(name,), drop=drop, without=without, gaps=gaps)
+            except DataError:
+                words.append(name)
+    return tuple(name for name in covariates if name in words)
+
+
+def _hold_words(cells: Array, gaps: Collection[str]) -> bool:
+    if cells.dtype.kind in "fiub":
+        return False
+    texts = [str(cell).strip() for cell in cells.tolist() if not labels.is_missing(cell)]
+    there = [text for text in texts if text not in gaps]
+    return not there or not all(map(_NUMBER.fullmatch, there))
 
 
 def table_for_columns(

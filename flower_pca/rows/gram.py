@@ -65,7 +65,9 @@ class GramSum:
             self._sum += rows.T @ rows
             return
         rows = np.asarray(rows, dtype=np.float64)
-        self._sum = load_blas().dsyrk(1.0, rows.T, beta=1.0, c=self._sum.T, lower=1, overwrite_c=1).T
+        by_columns = rows.strides[0] < rows.strides[1]
+        given = rows if by_columns else rows.T  # BLAS would get a copy of rows in another order.
+        self._sum = load_blas().dsyrk(1.0, given, beta=1.0, c=self._sum.T, trans=by_columns, lower=1, overwrite_c=1).T
 
     def gram(self) -> Array:
         """Return the sum (d x d). No block may be added afterwards."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from builders import sparse_random
+from builders import peak_memory, sparse_random
 
 from flower_pca.rows import gram
 from flower_pca.rows.frame import Frame
@@ -39,6 +39,21 @@ def test_the_gram_matrix_of_dense_rows_is_right(n: int, d: int, dtype: Any) -> N
     for frame in some_frames(rows):
         found, right = LocalData(rows).in_frame(frame).gram(), exact_gram(rows, frame)
         assert np.abs(found - right).max() <= 32 * np.finfo(dtype).eps * right.max()
+
+
+@pytest.mark.parametrize("n", [1, 90, 500])
+def test_rows_that_are_stored_by_columns_are_multiplied_without_a_copy(n: int) -> None:
+    d = 300
+    rows = np.random.default_rng(d).standard_normal((n, d))
+    by_rows, by_columns = gram.GramSum(d, rows.dtype), gram.GramSum(d, rows.dtype)
+    stored = np.asfortranarray(rows)
+    with peak_memory() as peak:
+        by_columns.add(stored)
+    by_rows.add(rows)
+    assert peak() < max(rows.nbytes / 4, 8 * d * 2)
+    right = exact_gram(rows, Frame())
+    assert np.abs(by_columns.gram() - right).max() <= 32 * np.finfo(rows.dtype).eps * right.max()
+    np.testing.assert_array_equal(by_columns.gram(), by_rows.gram())
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

@@ -264,19 +264,55 @@ def sites_with_many_faults(n, several):
     return sites
 
 
-@pytest.mark.parametrize("order", "CF")
-def test_hints_in_the_first_pass_are_those_of_a_pass_of_their_own(order, monkeypatch):
-    monkeypatch.setattr(faults, "BARE", 2**14)
+NAMES_OF_COLUMNS = [None, tuple(sorted(COLUMNS)), COLUMNS]
+
+
+def passes_of_their_own(monkeypatch):
+    """Let small tables count as large, and return a list that gets the number of sites of each pass for hints alone."""
+    monkeypatch.setattr(faults, "BARE", 2**13)
+    monkeypatch.setattr(faults, "CHEAP", 2**13)
     monkeypatch.setattr(large, "_STACKED", 2**11)
-    sites = [np.array(rows, order=order) for rows in sites_with_many_faults(600, 5)]
     passes = []
     monkeypatch.setattr(large, "_blocks_side_by_side", lambda some: passes.append(len(some)) or side_by_side(some))
+    return passes
+
+
+@pytest.mark.parametrize("order", "CF")
+@pytest.mark.parametrize("names", NAMES_OF_COLUMNS)
+def test_hints_in_the_first_pass_are_those_of_a_pass_of_their_own(names, order, monkeypatch):
+    passes = passes_of_their_own(monkeypatch)
+    sites = [Table(np.array(rows, order=order), names) for rows in sites_with_many_faults(600, 5)]
     found = simulate("krylov", sites, n_components=1, missing="mean").hints
     assert passes == []
-    monkeypatch.setattr(faults, "watches_of", lambda sites: [None] * len(sites))
+    monkeypatch.setattr(faults, "watches_of", lambda sites, columns: [None] * len(sites))
     assert simulate("krylov", sites, n_components=1, missing="mean").hints == found
     assert passes == [1] * len(sites)
     assert len(found) >= 5
+
+
+def test_hints_about_columns_in_another_order_or_about_some_of_them_need_a_pass_of_their_own(monkeypatch):
+    passes = passes_of_their_own(monkeypatch)
+    sites = [Table(rows, COLUMNS) for rows in sites_with_many_faults(600, 5)]
+    turned = [sites[0].pick(COLUMNS[::-1]), *sites[1:]]
+    ordered = [site.pick(sorted(COLUMNS)) for site in sites]
+    found = simulate("krylov", ordered, n_components=1, missing="mean").hints
+    assert passes == []
+    assert simulate("krylov", turned, n_components=1, missing="mean").hints == found
+    assert passes == [1] * len(sites)
+    passes.clear()
+    some = [site.pick(COLUMNS[:4]) for site in sites]
+    found = simulate("krylov", some, n_components=1, missing="mean").hints
+    assert passes == []
+    assert simulate("krylov", sites, n_components=1, missing="mean", columns=COLUMNS[:4]).hints == found
+    assert passes == [1] * len(sites)
+
+
+def test_nothing_looks_at_covariates_in_the_first_pass(monkeypatch):
+    passes = passes_of_their_own(monkeypatch)
+    monkeypatch.setattr(faults, "watches_of", None)
+    sites = [Table(columns_of_one_unit(seed, 4000), COLUMNS) for seed in range(2)]
+    simulate("covariance", sites, n_components=1, adjust=COLUMNS[-1:])
+    assert passes == [1, 1]
 
 
 def test_nothing_watches_the_first_pass_of_a_run_without_hints(monkeypatch):

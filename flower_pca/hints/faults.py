@@ -122,7 +122,7 @@ def _hints_of_large_tables(
         if len(clients) > clients[0].d:
             because = "there are too many sites for a look at each of them"
         return [], {"mistakes in single rows and columns": because}
-    preview = (Preview.before(clients, most) if names is None else None) or _preview_of(clients, names, most)
+    preview = Preview.before(clients, names, most) or _preview_of(clients, names, most)
     sample = preview.sample
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
@@ -150,32 +150,35 @@ def _preview_of(tables: Sequence[Table | LocalData], names: Sequence[str] | None
     sizes = [_shape_of(table) for table in tables]
     share = min(max(most // _SAMPLED, BARE // 8) / sum(n * d for n, d, _ in sizes), 1.0)
     sites = [Site.sampled(table, f"client {i}", int(sizes[i][0] * share)) for i, table in enumerate(tables)]
-    return Preview(AllSites.of_sites(sites, names, sampled=True), most)
+    return Preview(AllSites.of_sites(sites, names, sampled=True), names, most)
 
 
-def watches_of(tables: Sequence[Table]) -> list[SeenRows | None]:
+def watches_of(tables: Sequence[Table], columns: Sequence[str] | None = None) -> list[SeenRows | None]:
     """Return for each table what is to get the blocks of the first pass over its rows, or None.
 
-    Then `find_hints` needs no other pass over the rows of large arrays without names, because `LocalData` passes over
-    them in any case. Named columns may be put into another order after that pass.
+    Then `find_hints` needs no other pass over the rows of large tables, because `LocalData` passes over them in any
+    case. That pass reads columns in the order in which they are stored, so each table must have the columns of the run
+    in its order: `columns`, or sorted names by default.
     """
     none: list[SeenRows | None] = [None] * len(tables)
-    sizes, d = [], 0
+    sizes, d, names = [], 0, tables[0].names
+    if names is not None and list(names) != (sorted(names) if columns is None else list(columns)):
+        return none
     for table in tables:
         X = table.values
-        if table.names is not None or not isinstance(X, np.ndarray) or X.ndim != 2:
+        if table.names != names or not isinstance(X, np.ndarray) or X.ndim != 2:
             return none
         d = d or X.shape[1]
         if X.dtype != np.float64 or not X.size or X.shape[1] != d:
             return none
         sizes.append(len(X))
-    many = sum(sizes)
+    many, most = sum(sizes), most_unasked(names)
     # If the longest site is passed over together with others, all are.
-    if many * d <= BARE or many > ROWS or not passes_alone(max(sizes), d) or not _may_be_sampled(sizes, d, BARE):
+    if many * d <= most or many > ROWS or not passes_alone(max(sizes), d) or not _may_be_sampled(sizes, d, most):
         return none
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        preview = _preview_of(tables, None, BARE)
+        preview = _preview_of(tables, names, most)
         return [SeenRows(n, preview, [i]) if passes_alone(n, d) else None for i, n in enumerate(sizes)]
 
 

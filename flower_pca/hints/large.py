@@ -77,11 +77,14 @@ class Preview:
     ----------
     sample : AllSites
         A sample of the rows of each site, with its first and last rows.
+    names : sequence of str or None
+        The names of the columns, or None if they have none.
     most : int
         The number of entries beyond which only a sample is taken.
     """
 
     sample: AllSites
+    names: Sequence[str] | None
     most: int
 
     @functools.cached_property
@@ -101,7 +104,7 @@ class Preview:
         return len(self.sample.columns) <= WIDE
 
     @classmethod
-    def before(cls, clients: Sequence[LocalData], most: int) -> Preview | None:
+    def before(cls, clients: Sequence[LocalData], names: Sequence[str] | None, most: int) -> Preview | None:
         """Return the preview that was made before the first pass over the rows of these clients, if there is one."""
         watches = [client.measured.watch for client in clients]
         seen = [(i, watch) for i, watch in enumerate(watches) if isinstance(watch, SeenRows)]
@@ -109,7 +112,8 @@ class Preview:
             return None
         found = seen[0][1].preview
         same = all(watch.preview is found and watch.places == [i] for i, watch in seen)
-        return found if same and found.most == most and len(found.sample.sites) == len(clients) else None
+        same = same and (found.names, found.most) == (names, most)
+        return found if same and len(found.sample.sites) == len(clients) else None
 
 
 @dataclass(eq=False)
@@ -431,7 +435,7 @@ def _passes(clients: Sequence[LocalData], preview: Preview) -> list[Pass]:
                 seen = SeenRows(n, preview, some)
                 for block in _blocks_side_by_side([clients[i] for i in some]):
                     seen(block)
-            passes.update(zip(some, seen.passes(), strict=True))
+            passes.update(zip(some, seen.passes, strict=True))
     return [passes[i] for i in range(len(clients))]
 
 
@@ -445,10 +449,14 @@ def _blocks_side_by_side(clients: Sequence[LocalData]) -> Iterator[Array]:
 
 
 class SeenRows:
-    """What is found while the rows of some sites of n rows each pass by, in blocks with the sites side by side."""
+    """What is found while the rows of some sites of n rows each pass by, in blocks with the sites side by side.
+
+    `passes` holds what was found at each site, as soon as all rows have passed by.
+    """
 
     def __init__(self, n: int, preview: Preview, places: list[int]) -> None:
         self.preview, self.places = preview, places
+        self.passes: list[Pass] = []
         self._n = n
         self._telling, self._weights = preview.telling.at(places), preview.weights
         self._sites = len(places)
@@ -468,11 +476,15 @@ class SeenRows:
     def __call__(self, block: Array) -> None:
         """Look at the next rows."""
         start, stop = self._start, self._start + len(block)
-        if start < self._body:
-            for ends in self._ends:
-                ends.add(block[: self._body - start])
         rows = block.reshape(-1, len(self._weights))
+        # The first look reads the block from memory. numpy does this faster if the block is stored by rows, and BLAS
+        # does if it is stored by columns.
+        by_columns = block.strides[0] < block.strides[1]
+        if not by_columns:
+            self._compare(block[: max(self._body - start, 0)])
         marks = rows @ self._weights
+        if by_columns:
+            self._compare(block[: max(self._body - start, 0)])
         if (gaps := np.flatnonzero(np.isnan(marks))).size:
             some = rows[gaps]
             blank = np.isnan(some)
@@ -483,17 +495,24 @@ class SeenRows:
         self._marks[start:stop] = marks.reshape(-1, self._sites)
         self._large.append(start * self._sites + self._telling.large_rows(rows))
         self._start = stop
+        if stop == self._n:
+            self._finish()
+
+    def _compare(self, block: Array) -> None:
+        for ends in self._ends:
+            ends.add(block)
 
     def is_of(self, preview: Preview, places: list[int]) -> bool:
         """Return whether all rows of these sites have been looked at for this preview."""
-        return self.preview is preview and self.places == places and self._start == self._n
+        return self.preview is preview and self.places == places and bool(self.passes)
 
-    def passes(self) -> list[Pass]:
-        """Return what was found at each site."""
+    def _finish(self) -> None:
         lowest, highest = (ends.by_column.reshape(self._sites, -1) for ends in self._ends)
         large, empty = (self._by_site(some) for some in (self._large, self._empty))
         marks, column = self._marks.T, self._column
-        return [Pass(lowest[k], highest[k], marks[k], large[k], empty[k], column) for k in range(self._sites)]
+        self.passes = [Pass(lowest[k], highest[k], marks[k], large[k], empty[k], column) for k in range(self._sites)]
+        # What was found is kept until the run ends. Nothing else is needed any more.
+        del self._ends, self._large, self._empty, self._marks, self._column, self._telling
 
     def _by_site(self, found: list[Array]) -> list[Array]:
         """Return the positions of rows at each site, from their positions among the rows of all sites side by side."""

@@ -44,7 +44,8 @@ _MEAN_AS_STORED: Final = "mean in stored order"  # the key of the mean of rows w
 # A function of this type reads all entries block by block. It returns the number of missing values, or raises an
 # error about the first entry that is not allowed.
 Look = Callable[[Iterator[Array]], int]
-# A function of this type gets each block of dense rows in the first pass over them, so that it needs no other pass.
+# A function of this type gets each block of dense rows in the first pass over them, so that it needs no other pass. The
+# columns are in the order in which they are stored.
 Watch = Callable[[Array], None]
 T = TypeVar("T")
 
@@ -115,8 +116,10 @@ class Measured:
     def select_columns(self, rows: Blocks, columns: Array, look: Look) -> Measured:
         """Return the measurements of `rows`, which are these columns. `look` checks the entries of the columns."""
         found = Measured(rows, look if self.missing else None, missing=True, moments=self._moments_of_columns(columns))
-        if found.rows is self._in_stored_order and (mean := self._facts.get(_MEAN_AS_STORED)) is not None:
-            found._facts["mean"] = mean
+        if found.rows is self._in_stored_order:
+            found.watch = self.watch
+            if (mean := self._facts.get(_MEAN_AS_STORED)) is not None:
+                found._facts["mean"] = mean
         return found
 
     @property
@@ -405,11 +408,10 @@ class Measured:
             if self.rows.dtype.kind != "f":
                 return 0
             # If an entry is not finite, the sum of its column is not finite. The mean needs these sums in any case.
+            # A run often asks for the stored order, in which columns need not be moved.
             stored = self._in_stored_order
-            if stored is None:
-                mean = column_sums(self._watched_blocks(), self.d) / max(self.n, 1)
-            else:  # A run often asks for the stored order, in which columns need not be moved.
-                mean = Measured(stored, None, missing=True).approximate_mean
+            rows = self if stored is None else Measured(stored, None, missing=True, watch=self.watch)
+            mean = column_sums(rows._watched_blocks(), self.d) / max(self.n, 1)
             # A sum may overflow although all entries are finite, so such rows are checked entry by entry.
             if np.isfinite(mean).all():
                 self._facts["mean" if stored is None else _MEAN_AS_STORED] = mean

@@ -264,8 +264,9 @@ def _require_clients(config: PCAConfig, sites: Sequence[Table]) -> list[LocalDat
     """Return the clients, or raise an error if their rows do not allow the requested run."""
     # The opening of a harmonized run refuses missing values with its own error, because nothing may fill them.
     missing = config.missing != "error" or config.harmonize is not None
-    # A result with noise has no hints.
-    hinted = config.dp is None
+    # A result with noise has no hints. If a run leaves out some of its named columns, hints look at the others later.
+    chosen = config.variants or config.highly_variable or (config.covariates and config.covariates.names)
+    hinted = config.dp is None and not (chosen and sites[0].names)
     clients = clients_of_tables(sites, missing=missing, columns=config.columns_and_covariates, hinted=hinted)
     rows = sum([client.n for client in clients])
     d = clients[0].d

@@ -77,7 +77,7 @@ def clients_of_tables(
     found in the first pass over them where possible.
     """
     found = enumerate(sites)
-    watches = faults.watches_of(sites) if hinted and columns is None else [None] * len(sites)
+    watches = faults.watches_of(sites, columns) if hinted else [None] * len(sites)
     empty = any(site.shape[:1] != (0,) for site in sites)
     if columns is None:
         clients = [
@@ -85,7 +85,10 @@ def clients_of_tables(
             for i, X in found
         ]
     else:  # Missing values are checked below, because they are allowed in columns that are left out.
-        clients = [LocalData(X, who=f"client {i}", missing=True, empty=empty).arrange(columns) for i, X in found]
+        clients = [
+            LocalData(X, who=f"client {i}", missing=True, empty=empty, watch=watches[i]).arrange(columns)
+            for i, X in found
+        ]
         if not missing:
             for client in clients:
                 client.require_whole()

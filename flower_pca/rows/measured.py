@@ -39,7 +39,7 @@ _SAMPLE: Final = 2**14  # target number of entries in a sample of rows
 _MOST: Final = 64  # maximum number of rows in a sample
 _GAPS: Final = 2**23  # Positions of at most this many missing values are kept, which take five bytes each.
 _LEAST: Final = 9  # A sample has at least about this many rows, however long they are.
-_MEAN_AS_STORED: Final = "mean in stored order"  # the key of the mean of rows whose columns were put into another order
+_AS_STORED: Final = "as stored"  # the key of the measurements of the columns in the order in which they are stored
 
 # A function of this type reads all entries block by block. It returns the number of missing values, or raises an
 # error about the first entry that is not allowed.
@@ -115,12 +115,11 @@ class Measured:
 
     def select_columns(self, rows: Blocks, columns: Array, look: Look) -> Measured:
         """Return the measurements of `rows`, which are these columns. `look` checks the entries of the columns."""
-        found = Measured(rows, look if self.missing else None, missing=True, moments=self._moments_of_columns(columns))
-        if found.rows is self._in_stored_order:
-            found.watch = self.watch
-            if (mean := self._facts.get(_MEAN_AS_STORED)) is not None:
-                found._facts["mean"] = mean
-        return found
+        known: Measured | None = self._facts.get(_AS_STORED)
+        if known is not None and rows is known.rows:
+            del self._facts[_AS_STORED]  # They are measured again if a later run asks for other columns in between.
+            return known
+        return Measured(rows, look if self.missing else None, missing=True, moments=self._moments_of_columns(columns))
 
     @property
     def _in_stored_order(self) -> Blocks | None:
@@ -407,14 +406,16 @@ class Measured:
         if not self.sparse:
             if self.rows.dtype.kind != "f":
                 return 0
+            if (stored := self._in_stored_order) is not None:
+                # A run often asks for the stored order, in which columns need not be moved.
+                found = Measured(stored, lambda _: look(self.value_blocks()), missing=allowed, watch=self.watch)
+                self._facts[_AS_STORED] = found
+                return found.missing
             # If an entry is not finite, the sum of its column is not finite. The mean needs these sums in any case.
-            # A run often asks for the stored order, in which columns need not be moved.
-            stored = self._in_stored_order
-            rows = self if stored is None else Measured(stored, None, missing=True, watch=self.watch)
-            mean = column_sums(rows._watched_blocks(), self.d) / max(self.n, 1)
+            mean = column_sums(self._watched_blocks(), self.d) / max(self.n, 1)
             # A sum may overflow although all entries are finite, so such rows are checked entry by entry.
             if np.isfinite(mean).all():
-                self._facts["mean" if stored is None else _MEAN_AS_STORED] = mean
+                self._facts["mean"] = mean
                 return 0
             if allowed and np.isfinite(self._means_of_present[0]).all():
                 return self.n * self.d - int(self._means_of_present[1].sum())

@@ -11,6 +11,7 @@ from flower_pca import assembly, simulate
 from flower_pca.algorithms.covariance import Covariance, pack_triangle
 from flower_pca.blocks import source
 from flower_pca.core.drive import drive
+from flower_pca.names.table import Table
 from flower_pca.rows import gram, local
 from flower_pca.rows.frame import Frame, gram_saves_time
 from flower_pca.rows.local import LocalData
@@ -100,6 +101,25 @@ def test_tall_rows_are_passed_over_once_after_they_are_checked(monkeypatch):
     result = drive(run, Shards([LocalData(X) for X in large_shards((3, 2000, 20), np.float64)]))
     assert len(result.history) > 2
     assert len(passes) == 2 * 3
+
+
+@pytest.mark.parametrize("gap", [False, True])
+def test_columns_in_any_order_are_passed_over_as_often_as_sorted_ones(gap, monkeypatch):
+    passes = []
+    blocks = Measured.stored_blocks
+    monkeypatch.setattr(Measured, "stored_blocks", lambda self: passes.append(self) or blocks(self))
+    rows = large_shards((1, 2000, 20), np.float64)[0]
+    if gap:
+        rows[7, 3] = np.nan
+
+    def passes_of(names):
+        passes.clear()
+        data = LocalData(Table(rows, names), missing=True).arrange(names)
+        assert np.allclose(data.moments().mean, np.nanmean(rows, axis=0), rtol=1e-12, atol=0.0)
+        return len(passes), data.missing
+
+    names = tuple(f"c{j:02d}" for j in range(20))
+    assert passes_of(names) == passes_of(names[::-1]) == (2 + gap, gap)
 
 
 @pytest.mark.slow

@@ -4,8 +4,8 @@ The pass finds the smallest and the largest value of each column, one number for
 and rows that are large enough to be totals. If they raise a suspicion, the columns or rows in question are examined in
 full, by the same functions as in small tables. So a hint means the same in tables of any size, and ordinary rows cost
 little more than the pass. A simulation with large arrays, or with large tables whose columns are stored in the order of
-the run, needs no pass of its own for hints: each block is looked at in the pass in which clients check their rows, while
-it is in the processor's cache.
+the run, needs no pass of its own for hints: each block is looked at in the pass in which clients check their rows,
+while it is in the processor's cache.
 """
 
 from __future__ import annotations

@@ -227,19 +227,25 @@ def test_a_server_that_asks_for_something_else_is_refused(change, text):
         fitted_by_columns(shards, grid=grid)
 
 
-def test_an_answer_beyond_what_a_party_has_said_of_its_size_is_refused():
+@pytest.mark.parametrize(
+    ("name", "times", "text"),
+    [
+        ("S", 1e6, r"S in the answer of client .* has entries that are larger than its own rows allow"),
+        ("squares", -1.0, "An answer has a negative sum of squares"),
+    ],
+)
+def test_an_answer_with_impossible_sizes_is_refused(name, times, text):
+    """They are beyond what a party has said of its own, or below 0."""
     grid = grid_of(PARTS, split_columns=True)
 
     def tamper(message, reply):
         arrays = arrays_in(reply)
-        if "S" in arrays and message.metadata.dst_node_id == grid.node(2):
-            return with_arrays(reply, {**arrays, "S": 1e6 * arrays["S"]})
+        if name in arrays and message.metadata.dst_node_id == grid.node(2):
+            return with_arrays(reply, {**arrays, name: times * arrays[name]})
         return reply
 
     grid.tamper = tamper
-    with pytest.raises(
-        NotEnoughNodes, match=r"S in the answer of client .* has entries that are larger than its own rows allow"
-    ):
+    with pytest.raises(NotEnoughNodes, match=text):
         fitted_by_columns(PARTS, grid=grid)
 
 

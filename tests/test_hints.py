@@ -49,6 +49,14 @@ def test_a_column_that_numbers_the_rows_is_hinted_at():
     assert NUMBERS in hint
 
 
+def test_without_centering_a_column_is_as_large_as_its_squares():
+    table = with_column(IDS)
+    squares = np.sum(table**2, axis=0)
+    result = simulate("krylov", three_parts(table), n_components=2, center=False)
+    share = f"Column 1 alone has {squares[1] / squares.sum():.2%} of the variance, so component 1 is that column. "
+    assert share + NUMBERS in result.hints
+
+
 @pytest.mark.parametrize("values", [IDS + 0.5, np.repeat(IDS[:150], 2)], ids=["no whole numbers", "pairs"])
 def test_a_column_alone_that_does_not_is_hinted_at_for_its_size(values):
     (hint,) = simulate("krylov", three_parts(with_column(values)), n_components=2).hints

@@ -11,6 +11,7 @@ from scipy import sparse
 
 from flower_pca import DP, DataError, NotEnoughNodes, Outcome, PCAResult, clients, simulate, strategies
 from flower_pca.analysis import likelihood
+from flower_pca.dp.certainty import Certainty
 from flower_pca.layers.noise import noise_share
 from flower_pca.strategies import PCAStrategy
 
@@ -133,6 +134,15 @@ def test_the_bounds_of_the_variance_left_out_allow_for_noise_on_the_mean_of_many
         low, high = found.certainty.left_out
         within.append(low <= left <= high)
     assert np.mean(within) >= 0.9
+
+
+def test_each_component_is_compared_with_the_noise_in_words():
+    none = np.empty((0, 2))
+    known = Certainty(floor=0.25, shares=none, together=none, signal=np.array([12.0, 3.21, 0.5]), left_out=none)
+    assert str(known).startswith(
+        "Privacy noise alone can give a component a variance of 0.25. Components 1 and 2 have 12 and 3.2 times as "
+        "much. Component 3 cannot be distinguished from noise. "
+    )
 
 
 def test_a_likelihood_that_noise_leaves_no_variance_for_is_refused_with_this_reason():

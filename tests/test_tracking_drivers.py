@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from builders import StopError, stop_after
-from fake_grid import FakeGrid
+from fake_grid import FakeGrid, arrays_in, with_arrays
 
 from flower_pca import AirChannel, STMiss, Stream, TrackingResult, assembly, client_half, strategies, track
 from flower_pca.base.errors import NotEnoughNodes, ProtocolError
@@ -81,6 +81,23 @@ def test_a_node_lost_for_good_and_a_message_lost_do_not_spoil_the_run():
     result = TrackingStrategy("st_miss", n_components=R, min_nodes=2, round_timeout=0.3).fit(grid)
     assert result.rows_[-1] == 40
     assert result.subspace_error(PROBLEM.truth)[[3, -1]].max() < 0.05
+
+
+def test_a_node_that_answers_with_another_number_of_columns_is_left_out():
+    rows = [np.random.default_rng(i).standard_normal((30, 6)) * [6, 5, 1, 1, 1, 1] for i in range(3)]
+    grid = FakeGrid(serve([Stream(X, batch=30) for X in rows]), 3)
+
+    def tamper(message, reply):
+        arrays = arrays_in(reply)
+        if message.metadata.dst_node_id != grid.node(1) or "S" not in arrays:
+            return reply
+        return with_arrays(reply, {**arrays, "S": arrays["S"][:, :-1]})
+
+    grid.tamper = tamper
+    result = TrackingStrategy("st_miss", n_components=2, steps=1, min_nodes=2, node_timeout=0.1).fit(grid)
+    assert "a matrix S of 3 columns, but the server asked for 4" in result.left_out[1].why
+    kept = track("st_miss", [[rows[0]], [rows[2]]], n_components=2)
+    np.testing.assert_allclose(np.abs(result.components_[0] @ kept.components_[0].T), np.eye(2), atol=1e-6)
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from scipy import sparse
 from flower_pca import strategies
 from flower_pca.base import files as base_files
 from flower_pca.clients import PCAClient, client_app
+from flower_pca.clients.policy.refusals import RefusalError
 from flower_pca.clients.storage import ledger
 from flower_pca.dp.gaussian import epsilon_of, noise_of
 from flower_pca.names.table import Table
@@ -63,6 +64,20 @@ def test_noise_is_not_averaged_away_under_changing_names_of_runs(folder, tmp_pat
     assert "the node would spend more privacy budget than its max_epsilon allows: 2 at delta 1e-06." in words
     (file,) = ((tmp_path / "own") if folder else home / ".flower_pca").glob("*ledger*.npz")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_a_budget_can_be_spent_to_the_end():
+    """A third of it with each message is all of it with three."""
+    node, noise = Node(0, X, max_epsilon=2.0, max_delta=1e-6), np.sqrt(3.0) / noise_of(2.0, 1e-6)
+    message = {**NOISED, "dp.noise": noise * CLIP**2, "dp.budget": noise_of(2.0, 1e-6) ** 2}
+    assert answered_first(lambda number: node.ask("ssi", message, number=number), 5)[0] == 3
+
+
+def test_another_single_peer_is_another_group():
+    book = ledger.Ledger()
+    book.admit(frozenset([b"x"]), most=(1, 0))
+    with pytest.raises(RefusalError, match="but this sum has another group"):
+        book.admit(frozenset([b"y"]), most=(1, 0))
 
 
 def test_a_run_cannot_name_a_budget_beyond_that_of_the_node():

@@ -338,6 +338,11 @@ def test_rings_of_neighbors_are_regular_symmetric_and_whole():
     assert server.neighbor_graph(200, 40) != server.neighbor_graph(200, 40)
 
 
+def test_a_sum_has_too_few_clients_below_the_threshold_and_not_at_it():
+    run = Run(FIVE).until("upload", 1)
+    assert [n for n in range(6) if run.session.group.has_too_few_neighbors(range(n))] == [0, 1, 2]
+
+
 @every("clients", [101, 102, 150, 200, 1000, 8192])
 def test_neighbors_are_the_fewest_that_keep_to_the_stated_level_of_security(clients):
     """By scipy's hypergeometric distribution: where a fifth collude, a majority of some client's neighbors do."""

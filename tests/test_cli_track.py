@@ -14,6 +14,7 @@ from pages import flower_pca
 
 from flower_pca import TrackingResult, cli, track
 from flower_pca.base import files
+from flower_pca.commands.track import deal_batches
 from flower_pca.results.record import Events
 
 D, R, BATCH, STEPS = 12, 2, 30, 8
@@ -81,6 +82,14 @@ def break_off(monkeypatch, at, *, after=False):
         return write(*given, **more)
 
     monkeypatch.setattr("flower_pca.core.drive.files.write", broken)
+
+
+def test_rows_are_dealt_by_step_and_then_in_turn():
+    rows = np.arange(11)
+    dealt = deal_batches(rows, 4, 3)
+    found = {int(row): (step, k) for k, own in enumerate(dealt) for step, part in enumerate(own) for row in part}
+    assert found == {row: (row // 4, row % 4 % 3) for row in range(11)}
+    assert [own[1] is None for own in deal_batches(rows[:5], 4, 2)] == [False, True]
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from flower_pca import ConfigError, DataError, cli, make, registry, simulate
 from flower_pca.comparison import compare, slow
 from flower_pca.comparison.algorithms import pooled_components as reference
 from flower_pca.names.table import Table
+from flower_pca.rows.local import LocalData
 
 ALGORITHMS = ["krylov", "ssi", make("local_power"), "faps(inner_steps=5)", "uda"]
 
@@ -111,6 +112,14 @@ def test_the_reference_of_wide_and_of_missing_values(monkeypatch):
         monkeypatch.setattr(sys.modules[reference.__module__], "_GRAM", most)
         Z = reference(shards, 3, center=True, scale=None, missing="mean")
         assert sine(Z[:, :3].T, truth) <= 1e-10
+
+
+def test_the_reference_of_many_columns_needs_no_matrix_of_all_columns(monkeypatch):
+    shards = [np.random.default_rng(i).standard_normal((4, 30)) for i in range(3)]
+    monkeypatch.setattr(sys.modules[reference.__module__], "_GRAM", 29)
+    monkeypatch.setattr(LocalData, "gram", None)
+    Z = reference(shards, 3, center=True, scale=None, missing="error")
+    assert sine(Z[:, :3].T, pooled(shards).components[:3]) <= 1e-10
 
 
 def test_a_share_of_the_variance_and_limits():

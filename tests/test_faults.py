@@ -305,6 +305,14 @@ def test_too_few_nodes_end_the_run_after_node_timeout():
         strategy("krylov", min_nodes=6, node_timeout=0.3).fit(grid_of(SHARDS))
 
 
+def test_no_wait_for_nodes_is_longer_than_what_is_left_of_all(monkeypatch):
+    slept = []
+    monkeypatch.setattr(nodes.time, "sleep", slept.append)
+    with pytest.raises(NotEnoughNodes, match=r"Only 3 of at least 4 nodes are connected after 0.05 s"):
+        strategy("krylov", min_nodes=4, node_timeout=0.05).fit(grid_of(THREE))
+    assert 0.0 < max(slept) <= 0.05
+
+
 def test_nodes_that_come_while_the_server_waits(monkeypatch):
     monkeypatch.setattr(nodes, "_POLL", 0.0)
     grid, looks = grid_of(SHARDS, 2), iter(range(99))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import fake_grid
@@ -11,7 +12,8 @@ from builders import interrupt_after, pooled, synthetic
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message
 from results import assert_same_bits, assert_same_steps
 
-from flower_pca import Stream, simulate, track
+from flower_pca import Stream, assembly, simulate, track, wire
+from flower_pca.hosting import messages as hosted
 from flower_pca.strategies import PCAStrategy, TrackingStrategy
 
 pytestmark = pytest.mark.usefixtures("lines")
@@ -146,6 +148,20 @@ def test_clients_with_names_are_named_too() -> None:
     assert result.feature_names_in_ is not None
     assert tuple(result.feature_names_in_) == names
     assert result.site_names == {i: f"site {i}" for i in range(N)}
+
+
+def test_every_client_of_a_message_gets_the_arrays_for_it_alone() -> None:
+    run = assembly.run(assembly.config("krylov", n_components=2))
+    message = replace(run.pending(range(4)), personal={i: {"own": np.full(2, i)} for i in (0, 1, 3)})
+    content = hosted.HostedMessageWriter(message, algorithm="krylov", run="", extra={}).request([0, 2, 3])
+    found = {}
+    for client, arrays, config in hosted.read_request(content, wire.message_kind(message.purpose)):
+        found[client] = dict(zip(config["names"].split(","), arrays, strict=True)).get("own")
+    assert {client: own if own is None else own.tolist() for client, own in found.items()} == {
+        0: [0, 0],
+        2: None,
+        3: [3, 3],
+    }
 
 
 @pytest.mark.slow

@@ -43,6 +43,17 @@ def test_shares_of_rows_are_mean_squares_along_shared_and_own_components_and_out
         np.testing.assert_allclose([found.shared[i], found.own[i], found.rest[i]], squares, rtol=1e-6)
 
 
+def test_rows_are_the_sum_of_their_parts_and_come_back_from_their_scores() -> None:
+    split, r = personal(Setting(d=9, r1=2, r2=1, clients=3), 40, 5, center=True, scale="std")
+    X, V = split.shards[1], r.local_components_of(1)
+    F, parts = (X - r.mean_) / r.scale_, r.split(X, client=1)
+    np.testing.assert_allclose(parts.shared, F @ r.components_.T @ r.components_ * r.scale_, atol=1e-12)
+    np.testing.assert_allclose(parts.own, F @ V.T @ V * r.scale_, atol=1e-12)
+    np.testing.assert_allclose(sum(parts), X - r.mean_, atol=1e-12)
+    back = r.inverse_transform(r.transform(X, client=1), client=1)
+    np.testing.assert_allclose(back, r.mean_ + parts.shared + parts.own, atol=1e-12)
+
+
 def test_distances_are_those_of_projections() -> None:
     rng = np.random.default_rng(1)
     own = [np.linalg.qr(rng.standard_normal((9, r)))[0].T for r in (3, 3, 2, 4, 3)]

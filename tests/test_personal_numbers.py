@@ -151,6 +151,15 @@ def test_the_report_and_the_alternatives_take_unequal_numbers() -> None:
         assert errors["distPCA"][i] <= 1.2 * errors["personalized"][i]
 
 
+def test_alternatives_have_as_many_components_as_all_rows_together_allow() -> None:
+    shards = [np.random.default_rng(i).standard_normal((2, 6)) for i in range(2)]
+    with pytest.warns(UserWarning, match="cannot be separated"):
+        result = simulate("exact_per_pca(local_components=2)", shards, n_components=1, center=False)
+    V = np.linalg.svd(np.vstack(shards))[2][:3]
+    left = [np.sum((X - X @ V.T @ V) ** 2) / len(X) for X in shards]
+    np.testing.assert_allclose(alternatives(result, shards)["CPCA"], left, rtol=1e-6)
+
+
 @pytest.mark.slow
 def test_the_page_of_a_run_has_its_pictures_where_a_client_has_no_own_component(tmp_path: Path) -> None:
     write(run_unequal(MAPPED, NAMED), tmp_path / "page.html", title="Unequal", shards=list(SHARDS))

@@ -101,6 +101,15 @@ def test_a_notebook_shows_a_bar_that_only_grows_and_ends_full(notebook, monkeypa
     assert str(result.status) in notebook[-1]
 
 
+def test_the_bar_is_shown_five_times_a_second_and_in_any_case_when_it_is_full(notebook, monkeypatch):
+    clock = iter([100.0, 100.1, 100.19, 100.3, 100.4])
+    monkeypatch.setattr(backend, "time", types.SimpleNamespace(monotonic=lambda: next(clock)))
+    bar = backend.NotebookBar()
+    for reached in (0.0, 0.25, 0.5, 0.75, 1.0):
+        bar.show(reached, "")
+    assert values_shown(notebook) == [0.0, 0.75, 1.0]
+
+
 @pytest.mark.parametrize("settings", [{"mask": True}, {"algorithm": "uda"}, {"reconstruction_error": True}], ids=str)
 def test_the_bar_of_every_kind_of_run_ends_full(notebook, settings):
     simulate(**{"algorithm": "krylov", "n_components": 2, **settings}, shards=SHARDS)

@@ -18,6 +18,7 @@ from flower_pca.algorithms.robust import attempts, proof
 from flower_pca.algorithms.robust.attempt import Attempt
 from flower_pca.algorithms.robust.attempts import AttemptLog
 from flower_pca.algorithms.robust.verdict import Verdict
+from flower_pca.analysis.outliers import TakenOut
 
 CLIENTS = 3  # tests/test_robust.py shows that the answer does not depend on who holds the rows.
 SHARES = [(0.05, 0.25), (0.15, 0.15), (0.25, 0.25)]
@@ -32,6 +33,14 @@ def run_certain(rows: Array, k: int, seed: int = 0, missing: str = "error", **pa
 
 def rel_of(found: Array, L: Array) -> float:
     return float(np.linalg.norm(found - L) / np.linalg.norm(L))
+
+
+def test_shares_of_removed_entries_are_those_of_all_rows_together() -> None:
+    taken = [np.random.default_rng(i).random((n, 4)) < 0.3 for i, n in enumerate((30, 10, 20))]
+    share, none = np.array([part.mean(axis=0) for part in taken]), np.zeros(3)
+    found = TakenOut([0, 1, 2], np.array([30, 10, 20]), share, none, none)
+    np.testing.assert_allclose(found.by_column, np.vstack(taken).mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(found.by_client, [part.mean() for part in taken], rtol=1e-12)
 
 
 @pytest.mark.slow

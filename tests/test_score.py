@@ -63,6 +63,16 @@ def test_whose_row_it_is_stands_there_as_in_its_file(folder_to_score, capsys):
     assert ("5049", "today.csv") in [(found["id"], found["file"]) for found in json.loads(said)["anomalies"]]
 
 
+@pytest.mark.parametrize("level", [0.1, 0.99])
+def test_the_farthest_40_are_listed_and_the_others_are_counted(level, folder_to_score, capsys):
+    found = len(json.loads(score(capsys, folder_to_score, "today.csv", "--level", level, "--json")[1])["anomalies"])
+    _, said, _ = score(capsys, folder_to_score, "today.csv", "--level", level)
+    assert len(re.findall("^ *today .* (?:T2|SPE) ", said, re.M)) == min(found, 40)
+    assert re.findall("^and .* more; .*", said, re.M) == (
+        [f"and {found - 40} more; use -o FILE.csv to write all"] if level == 0.1 else []
+    )
+
+
 def with_sites(place, name, sites):
     lines = (place / "today.csv").read_text().splitlines()
     path = place / "sited.csv"
@@ -124,6 +134,14 @@ def test_rows_that_go_by_position_are_said_to(folder_to_score, capsys):
     assert code == 0
     assert "of 30 rows" in said
     assert err.count("by position") == 1
+
+
+@pytest.mark.usefixtures("unillustrated")
+def test_show_aligns_words_left_and_numbers_right(folder_to_score, capsys):
+    _, head, _, *lines = flower_pca(capsys, "show", folder_to_score / "result.npz")[1].splitlines()[:6]
+    for line in lines:
+        assert re.search(r"  ([+-]\S+ [a-z]+(?:, )?){3}", line).start() == head.index("  largest weights")
+        assert re.match(r" *\d+ +[\d.]+", line).end() == re.match(" component +variance", head).end()
 
 
 @pytest.mark.usefixtures("unillustrated")

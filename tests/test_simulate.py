@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,10 @@ from cases import every, paired
 from checks import PLAIN
 from protocol_checks import same_bits
 
-from flower_pca import ConfigError, Outcome, simulate
+from flower_pca import ConfigError, Outcome, Ray, simulate
 from flower_pca.registry import ALGORITHMS
+from flower_pca.simulation.cluster import ray_session
+from flower_pca.simulation.ray import _InterruptibleGrid
 
 GOOD = rows(20, [3.0, 2.0, 1.0, 0.5, 0.2], seed=0)
 
@@ -153,6 +157,28 @@ def test_checkpoint_of_other_arguments_is_refused(change: str, tmp_path: Path) -
     with pytest.raises(ConfigError, match=r"The checkpoint belongs to another run, with .*=.*Repeat that"):
         simulate(**{"algorithm": "ssi", "shards": shards, "n_components": 2, "checkpoint": path, **CHANGES[change]})
     assert path.read_bytes() == kept
+
+
+@every("address", [None, "auto"])
+def test_a_cluster_of_ray_is_named_only_if_the_caller_did(address: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**given: Any) -> None:
+        raise ValueError("no room")
+
+    ray = types.SimpleNamespace(is_initialized=lambda: False, init=init)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    error, words = (ValueError, "^no room$") if address is None else (ConfigError, r"reached at auto \(no room\)")
+    with pytest.raises(error, match=words), ray_session(Ray(address=address)):
+        pass
+
+
+def test_the_server_of_an_interrupted_simulation_ends_at_its_next_message() -> None:
+    stopped = threading.Event()
+    grid: Any = _InterruptibleGrid(stopped, types.SimpleNamespace(get_node_ids=lambda: [1]))
+    assert grid.get_node_ids() == [1]
+    stopped.set()
+    with pytest.raises(SystemExit):
+        grid.get_node_ids()
 
 
 @pytest.mark.slow

@@ -56,6 +56,14 @@ def test_rows_that_are_stored_by_columns_are_multiplied_without_a_copy(n: int) -
     np.testing.assert_array_equal(by_columns.gram(), by_rows.gram())
 
 
+def test_rows_are_multiplied_once_for_all_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = np.random.default_rng(0).standard_normal((30, 3))
+    data, frame = LocalData(rows), Frame(np.ones(3))
+    data.gram()
+    monkeypatch.setattr(gram.GramSum, "add", None)
+    np.testing.assert_allclose(data.in_frame(frame).gram(), exact_gram(rows, frame), rtol=1e-12)
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("share", [0.002, 0.03, 0.06, 0.5])
 @pytest.mark.parametrize(("n", "d"), [(300, 40), (40, 300), (700, 270)])

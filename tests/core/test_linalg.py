@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flower_pca.base import linalg
+from flower_pca.tracking.solver import orthogonal_columns
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -281,6 +282,12 @@ def test_random_block_is_reproducible_read_only_and_differs_between_seeds():
     assert not np.array_equal(again, linalg.random_block(6, 2, 10))
     with pytest.raises(ValueError, match="read-only"):
         again[0, 0] = 0.0
+
+
+def test_a_column_beside_no_basis_is_uniform_on_the_raw_bits_of_pcg64():
+    drawn = [(int(b) >> 11) / 2**52 - 1.0 for b in np.random.PCG64(8).random_raw(50)]
+    column = orthogonal_columns(np.zeros((50, 0)), 1, 8)[:, 0]
+    np.testing.assert_allclose(column, drawn / np.linalg.norm(drawn), rtol=1e-12)
 
 
 def test_random_basis_is_orthonormal_and_of_the_span_of_the_block():

@@ -21,6 +21,11 @@ def replace_arrays(client, **arrays):
     return change
 
 
+def test_a_masked_run_needs_a_message_before_answers():
+    with pytest.raises(RuntimeError, match=r"Call pending\(\) before advance\(\)"):
+        session(EXACT, mask=True).advance([])
+
+
 def test_messages_go_opening_then_algorithm_then_end_and_result_needs_the_end():
     run, nodes = session(EXACT), local_clients(SHARDS)
     with pytest.raises(RuntimeError, match=r"Call pending\(\) before advance\(\)"):

@@ -14,6 +14,7 @@ from pages import table
 from flower_pca import ConfigError, cli, registry, simulate
 from flower_pca.audit import audit
 from flower_pca.audit.attack import Attack, independent_numbers, minimum_norm, symmetric_minimum_norm
+from flower_pca.audit.view import Pair, pair_of_sums
 from flower_pca.core.kinds import ROWS, Kind, Part
 from flower_pca.core.stage import Stage
 
@@ -202,6 +203,15 @@ def test_an_answer_of_no_kind_that_says_so_is_attacked_by_the_block_of_its_shape
     last = [leak for leak in found.leaks if leak.client == 0 and leak.stage == "twice"][-1]
     assert last.exact == opening.exact  # It is not mistaken for a product.
     assert last.outside == pytest.approx(1.0, rel=1e-9)
+
+
+def test_answers_to_one_block_are_summed_and_no_others():
+    rng = np.random.default_rng(0)
+    Z, Y = rng.standard_normal((D, 2)), rng.standard_normal((3, D, 2))
+    pairs = [Pair(Z, own, exact=True) for own in Y]
+    np.testing.assert_allclose(pair_of_sums(pairs).Y, Y[0] + Y[1] + Y[2])
+    assert pair_of_sums([*pairs, None]) is None
+    assert pair_of_sums([*pairs, Pair(2.0 * Z, Y[0], exact=True)]) is None
 
 
 @pytest.mark.slow

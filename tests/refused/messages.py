@@ -197,6 +197,10 @@ REQUEST = [
         {"given": {"arrays": ArrayRecord({"a\n": FlowerArray(EYE)})}, "layout": wire.MESSAGE_API},
         "^A message has arrays whose names are not printable or longer than 100 characters: ",
     ),
+    protocol(
+        {"given": {"arrays": ArrayRecord({"a" * 10_001: FlowerArray(EYE)})}, "layout": wire.MESSAGE_API},
+        "^A message has names of arrays with 10,001 characters in total, but at most 10,000 are allowed. ",
+    ),
     *[protocol({"given": {"fitins.parameters": unreadable(data)}}, UNREAD) for data in BYTES],
 ]
 REPLY = [

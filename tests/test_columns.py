@@ -167,6 +167,16 @@ def test_scores_of_new_people_are_the_sum_of_what_each_client_has():
     np.testing.assert_allclose(turned, pd.DataFrame(shuffled, index=PEOPLE).loc[tables["lab"].index], atol=1e-12)
 
 
+def test_scores_of_people_in_several_orders_have_the_order_of_the_first_table():
+    table = np.random.default_rng(0).standard_normal((9, 4)) * [4.0, 3.0, 2.0, 1.0]
+    whole = pd.DataFrame(table, index=list("abcdefghi"), columns=list("pqrs"))
+    halves = {"one": whole[["p", "q"]], "two": whole[["r", "s"]]}
+    result = simulate("krylov", halves, n_components=2, partitioned_by="columns")
+    order = [3, 0, 2, 1, 8, 7, 6, 5, 4]
+    found = result.transform({"one": halves["one"].iloc[order], "two": halves["two"].iloc[::-1]})
+    np.testing.assert_allclose(found, reference(table)[0][order, :2], atol=1e-6)
+
+
 @pytest.mark.slow
 def test_two_clients_columns_of_one_name_are_told_apart():
     tables = {site: table.rename(columns={table.columns[0]: "same"}) for site, table in frames().items()}

@@ -16,6 +16,7 @@ from flower_pca.clients import client_app
 from flower_pca.clients.policy.refusals import words_for_server
 from flower_pca.clients.storage import folders
 from flower_pca.masking import messages
+from flower_pca.results.left_out import LeftOut, left_out_in_words
 from flower_pca.strategies import PCAStrategy, TrackingStrategy
 from flower_pca.strategies.nodes import FailureRecord
 
@@ -282,6 +283,14 @@ def test_a_node_that_is_started_anew_between_two_looks_is_asked_again():
     result = patient_strategy("ssi").fit(grid)
     assert failed(result, str(node)) == [DIED] * 2
     assert is_pca_of(result, SHARDS)
+
+
+def test_20_sites_are_named_and_the_others_are_counted():
+    sites = {i: LeftOut(f"site {i}", "it has no rows") for i in range(23)}
+    for count, end in ((20, "and site 19 (it has no rows) are"), (23, "site 19 (it has no rows) and 3 more are")):
+        words = left_out_in_words({i: sites[i] for i in range(count)})
+        assert words.count("it has no rows") == 20
+        assert words.endswith(f"{end} not in this result.")
 
 
 def test_a_node_that_has_said_nothing_yet_is_called_as_it_was_registered(lines):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from builders import loss, three_lead
@@ -9,10 +11,10 @@ from cases import PLAIN_OR_MASKED, every, paired
 from fake_grid import FakeGrid, examples_of, grid_of, in_a_run, listen_to
 from scipy import sparse
 
-from flower_pca import DP, DataError, NotEnoughNodes, Outcome, PCAResult, clients, simulate, strategies
+from flower_pca import DP, DataError, NotEnoughNodes, Outcome, PCAResult, clients, make, simulate, strategies
 from flower_pca.analysis import likelihood
 from flower_pca.dp.certainty import Certainty
-from flower_pca.layers.noise import noise_share
+from flower_pca.layers.noise import BudgetLayer, noise_share
 from flower_pca.strategies import PCAStrategy
 
 METHODS = ["ssi(oversample=2, max_rounds=4)", "krylov(max_rounds=3)", "covariance"]
@@ -134,6 +136,19 @@ def test_the_bounds_of_the_variance_left_out_allow_for_noise_on_the_mean_of_many
         low, high = found.certainty.left_out
         within.append(low <= left <= high)
     assert np.mean(within) >= 0.9
+
+
+@pytest.mark.parametrize("lost", [["ssi"], ["ssi"] * 4, ["private_opening"], ["private_opening", "ssi", "ssi"]])
+def test_rounds_are_left_for_what_lost_sums_have_not_spent(lost):
+    dp, rounds, algorithm = weak(frame_share=0.2), 20, make("ssi(max_rounds=20, min_rounds=20)")
+    each = (1.0 - dp.frame_share) / rounds
+    layer = BudgetLayer(dp, rounds, opening="private_opening")
+    for stage in lost:
+        layer, algorithm = layer.after_lost_sum(stage, algorithm, "a client was lost")
+    left = 1.0 - dp.frame_share - sum(dp.frame_share if stage == "private_opening" else each for stage in lost)
+    assert 0 < algorithm.max_rounds == algorithm.min_rounds == int(left / each + 1e-9) < rounds
+    with pytest.raises(NotEnoughNodes, match="the privacy budget does not allow another attempt"):
+        replace(layer, losses=("ssi",) * (rounds - 1)).after_lost_sum("ssi", algorithm, "a client was lost")
 
 
 def test_each_component_is_compared_with_the_noise_in_words():

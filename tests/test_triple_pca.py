@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,8 +11,9 @@ import pytest
 from builders import sine
 from cases import slow_if
 
-from flower_pca import PCAResult, TripleResult, client_half, make, simulate
+from flower_pca import ExactPerPCA, Outcome, PCAResult, TripleResult, client_half, make, simulate
 from flower_pca.algorithms.personal.closing import OWN
+from flower_pca.base.history import Status
 from flower_pca.rows.local import LocalData
 
 SHARED, APART = 3, 2
@@ -320,6 +322,34 @@ FOLLOWED = {
     "one client that takes them for noise": (505, 0.4, 0.05, 20.0),
     "one client that takes near ones for noise": (502, 0.4, 0.05, 4.0),
 }
+
+
+@pytest.mark.parametrize(
+    ("structured", "loud", "theta", "swayed", "said"),
+    [
+        ([2, 3, 6], 0.9, 0.1, 0.1, "they leave tails of far entries at 3 of 6 clients."),
+        ([4, 1, 6], 0.0, 0.5, 0.0, "they leave structure at 4 of 6 clients."),
+        ([2, 2, 6], 0.0, 0.5, 0.0, ""),
+        ([6, 0, 6], 0.0, 0.5, 0.0, ""),  # structure without any tail is not of outlying entries
+        ([0, 0, 6], 0.7, 0.1, 0.0, "the local components of the other clients have a common direction"),
+        ([0, 0, 6], 0.9, 0.5, 0.0, ""),
+        ([0, 0, 6], 0.5, 0.1, 0.0, ""),
+        ([0, 0, 6], 0.9, 0.5, 0.1, "they depend on one client that has several times the noise"),
+        ([0, 0, 6], 0.5, 0.5, 0.1, "they would turn if clients with more noise had less influence"),
+        ([0, 0, 2], 0.9, 0.1, 0.1, ""),
+    ],
+)
+def test_what_is_said_follows_from_what_the_clients_report(
+    structured: list[int], loud: float, theta: float, swayed: float, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the limits beside the code: half of the clients; .8 of the noise, squared; theta of 1.1 / N; a sine of .06."""
+    right = Status(Outcome.CONVERGED, "converged")
+    monkeypatch.setattr(ExactPerPCA, "verify", lambda stage, model: right)
+    left = {"structured": structured, "loud": loud, "theta": theta, "swayed": swayed}
+    found = make(SPEC).verify(SimpleNamespace(left=left))
+    assert found.outcome is (Outcome.STALLED if said else Outcome.CONVERGED)
+    assert found.words.startswith("converged, but the components") if said else found == right
+    assert said in found.words
 
 
 @pytest.mark.slow

@@ -1,6 +1,8 @@
 """Test data sets of scikit-learn, and Hugging Face's loader on a small local set."""
 
 import json
+import sys
+import types
 import warnings
 
 import numpy as np
@@ -52,6 +54,14 @@ def test_a_local_set_of_hugging_face(local_set):
         make(f"hugging_face(name={local_set!r})")
     with pytest.raises(ConfigError, match=r"/set has no column 'w'\."):
         make(f"hugging_face(name={local_set!r}, columns=['w'])")
+
+
+def test_two_columns_of_one_name_are_refused(monkeypatch):
+    loaded = types.SimpleNamespace(column_names=["x", "y", " x"])
+    federated = types.SimpleNamespace(load_split=lambda split: loaded)
+    monkeypatch.setitem(sys.modules, "flwr_datasets", types.SimpleNamespace(FederatedDataset=lambda **given: federated))
+    with pytest.raises(DataError, match="x"):
+        make("hugging_face('set')")
 
 
 @pytest.mark.slow

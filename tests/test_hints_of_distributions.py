@@ -7,7 +7,7 @@ from cases import every
 
 from flower_pca import simulate
 from flower_pca.hints import faults, large, shapes, totals
-from flower_pca.hints.sites import Stack
+from flower_pca.hints.sites import Stack, rows_of_client
 from flower_pca.names.table import Table
 from flower_pca.rows.local import LocalData
 
@@ -505,6 +505,14 @@ def test_what_was_not_looked_for_is_said(monkeypatch):
     clients = [LocalData(rows, missing=True) for rows in sparse]
     (hint,) = faults.find_hints(clients)
     assert hint.endswith("similar mistakes were not looked for, because the rows are sparse.")
+
+
+def test_rows_in_several_blocks_are_looked_at_as_one_array_of_doubles():
+    rows = np.random.default_rng(0).standard_normal((7, 3)).astype(np.float32)
+    for parts in ([rows], [rows[:4], rows[4:]]):
+        found = rows_of_client(LocalData(Table.together([Table(part) for part in parts], {}).rows))
+        assert found.dtype == np.float64
+        np.testing.assert_array_equal(found, rows)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 8, 9])

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from results import assert_same_bits
 
 from flower_pca import PCAResult, assembly, simulate
+from flower_pca.algorithms.krylov import Krylov
 from flower_pca.clients import client_app
 from flower_pca.layers import precision
 from flower_pca.rows.frame import Frame
@@ -129,6 +130,17 @@ def test_columns_behind_the_components_that_have_not_converged_do_not_turn_them(
     sizes = np.linalg.norm(off, axis=1) / np.linalg.norm(C, 2)
     assert sizes.max() <= 1.05 * tol
     assert (sizes <= 1.05 * few.residuals_ + 1e-14).all()
+
+
+def test_products_of_columns_behind_the_components_are_those_of_the_rows(monkeypatch):
+    found, finish = [], Krylov.finish
+    monkeypatch.setattr(Krylov, "finish", lambda *given: found.append(finish(*given)) or found[-1])
+    simulate("krylov", ROWS, n_components=3, wire="auto")
+    basis, product = found[-1].basis, found[-1].product
+    C = np.cov(np.vstack(ROWS), rowvar=False, bias=True) * sum(map(len, ROWS))
+    assert found[-1].coarse > 0.0
+    assert basis.shape[1] > 3
+    np.testing.assert_allclose(np.diag(basis.T @ product), np.diag(basis.T @ C @ basis), rtol=1e-3)
 
 
 @pytest.mark.parametrize("settings", [{"n_components": 0.9}, {"n_components": 3, "init": "rows"}])

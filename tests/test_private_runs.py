@@ -13,8 +13,10 @@ from scipy import sparse
 
 from flower_pca import DP, DataError, NotEnoughNodes, Outcome, PCAResult, clients, make, simulate, strategies
 from flower_pca.analysis import likelihood
-from flower_pca.dp.certainty import Certainty
+from flower_pca.dp.certainty import Certainty, _total_noise, _variance_from_mean_noise, certainty
+from flower_pca.dp.spent import Spent
 from flower_pca.layers.noise import BudgetLayer, noise_share
+from flower_pca.rows.frame import Frame
 from flower_pca.strategies import PCAStrategy
 
 METHODS = ["ssi(oversample=2, max_rounds=4)", "krylov(max_rounds=3)", "covariance"]
@@ -136,6 +138,33 @@ def test_the_bounds_of_the_variance_left_out_allow_for_noise_on_the_mean_of_many
         low, high = found.certainty.left_out
         within.append(low <= left <= high)
     assert np.mean(within) >= 0.9
+
+
+@pytest.mark.parametrize("mean", [None, np.array([3.0, -1.0, 0.5, 0.0, 2.0])])
+@pytest.mark.parametrize("scale", [None, np.array([0.5, 1.0, 2.0, 4.0, 0.25])])
+def test_the_doubt_about_the_total_is_that_of_drawn_noise_on_the_first_message(mean, scale):
+    """The sums of x / R and of x^2 / R^2, or of |x|^2 / R^2 alone, times R^2 / sqrt(parts), get noise of one size."""
+    rng, R, deviation, sums = np.random.default_rng(0), 6.0, 1.5, mean is not None or scale is not None
+    unit = R**2 / np.sqrt(3.0 if sums else 2.0)
+    of_sums, of_squares, of_all = (deviation / unit * rng.standard_normal((40_000, m)) for m in (5, 5, 1))
+    weights = np.ones(5) if scale is None else scale**-2.0
+    off = of_all[:, 0] * R**2 if scale is None and sums else of_squares @ weights * R**2
+    off = off - 2.0 * (of_sums * R) @ ((0.0 if mean is None else mean) * weights)
+    assert _total_noise(Frame(mean, scale), deviation, R, 5) == pytest.approx(off.std(), rel=0.02)
+
+
+def test_noise_on_the_mean_rarely_gives_more_variance_than_is_allowed_for():
+    rng, scale = np.random.default_rng(0), np.linspace(0.5, 4.0, 200)
+    step = np.sqrt(3.0) * 0.7 / 90.0  # of the mean, if a sum over all rows is clipped to a norm of 90
+    squares = np.sum((step * rng.standard_normal((2000, 200)) / scale) ** 2, axis=1)
+    assert 1.0 < _variance_from_mean_noise(scale, 0.7, 90.0, 200) / squares.mean() < 1.3
+
+
+def test_the_variance_left_out_is_never_below_0():
+    spent = Spent(epsilon=1.0, delta=1e-6, clip=1.0, noise=5.0, messages=2, frame_noise=5.0)
+    more = {"rows": 50, "columns": 4, "answered": 2, "variances": np.array([0.1, 0.05]), "total": 0.2}
+    low, high = certainty(spent, None, Frame(), **more).left_out
+    assert low == 0.0 < high
 
 
 @pytest.mark.parametrize("lost", [["ssi"], ["ssi"] * 4, ["private_opening"], ["private_opening", "ssi", "ssi"]])

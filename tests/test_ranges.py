@@ -56,6 +56,12 @@ def test_with_hardly_any_noise_it_is_the_pca_of_columns_over_half_their_ranges(m
     np.testing.assert_allclose(found.transform(shards[0])[:, 0].var(), values[-1], rtol=0.2)
 
 
+def test_the_mean_is_in_the_units_of_the_rows():
+    shards = ranged_tables((90, 50))
+    found = simulate("covariance", shards, n_components=1, dp=ranged(1e10, clip=10.0, reach=10.0))
+    np.testing.assert_allclose(found.mean_, np.vstack(shards).mean(axis=0), atol=0.02)
+
+
 def test_clip_and_columns_follow_from_the_ranges_alone():
     one, other = (simulate("auto", ranged_tables(seed=seed), n_components=1, dp=ranged(5.0)) for seed in (0, 9))
     assert one.privacy.clip == other.privacy.clip == pytest.approx(np.sqrt(3) / 2)

@@ -7,7 +7,7 @@ from cases import every
 
 from flower_pca.base.errors import NotEnoughNodes
 from flower_pca.base.history import Outcome
-from flower_pca.core.position import MAX_RESTARTS
+from flower_pca.core.position import MAX_RESTARTS, Role
 
 EXACT = "krylov(tol=1e-12)"
 
@@ -26,6 +26,30 @@ def test_a_missing_member_of_a_fixed_set_is_asked_once_more_and_then_counted():
     assert len(run.history.of("opening")) == 1
     assert result.rounds == undisturbed.result().rounds
     assert_pca_of(result, X)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "matters"),
+    [
+        ("per_pca(local_components=1, max_rounds=2)", True),
+        ("exact_per_pca(local_components=1, max_rounds=2, local_steps=1)", True),
+        ("exact_per_pca(local_components=1, max_rounds=2)", False),
+    ],
+)
+def test_a_lost_state_matters_where_answers_depend_on_it_and_is_told_once(algorithm, matters):
+    run, nodes, memories, seen = session(algorithm), local_clients(SHARDS), {}, {}
+
+    def noted(replies):
+        seen.setdefault(run.position.role, run.position)
+        return replies
+
+    while step(run, nodes, memories=memories, change=noted) is not None:
+        pass
+    assert seen[Role.ALGORITHM].after_loss().disturbed == matters
+    twice = seen[Role.CLOSING].after_loss().after_loss()
+    words = "clients had lost their state before the last message"
+    assert twice.model.status.words.count(words) == matters
+    assert not twice.disturbed
 
 
 def test_a_member_missing_twice_sends_the_run_back_to_the_opening():

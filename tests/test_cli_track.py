@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from pages import flower_pca
 
-from flower_pca import TrackingResult, cli, track
+from flower_pca import DataError, TrackingResult, cli, track
 from flower_pca.base import files
 from flower_pca.commands.track import deal_batches
 from flower_pca.results.record import Events
@@ -327,6 +327,16 @@ def test_an_event_is_on_the_disk_before_the_run_goes_on(tmp_path):
 
     track("st_miss", [turning_rows()], batch=BATCH, n_components=R, on_step=after)
     assert counts == list(range(1, STEPS + 1))
+
+
+def test_a_file_of_events_is_gone_on_with_at_its_next_step_only(tmp_path):
+    records, path = [], tmp_path / "e.jsonl"
+    track("st_miss", [turning_rows()], batch=BATCH, n_components=R, on_step=records.append)
+    Events(path)(records[0])
+    with pytest.raises(DataError, match="ends with step 0, before step 2"):
+        Events(path, resume=True)(records[2])
+    Events(path, resume=True)(records[1])
+    assert [event["step"] for event in events(path)] == [0, 1]
 
 
 def test_a_file_of_events_is_open_for_no_longer_than_it_is_read(tmp_path, monkeypatch):

@@ -315,6 +315,12 @@ def test_further_seeds_are_joined_to_a_record(tmp_path, monkeypatch, capsys):
     assert (kept.seeds, kept.rows[1], kept.swings) == ([0, 1, 2, 3, 4], ["all", "0..3"], ["-"])
     assert "personal/fig3, 3 seeds from 2 on" in (printed := capsys.readouterr().out)
     assert "all, 0..1: messages: 0..1, now 0..3" in printed
+    more = replace(kept, seeds=[7], minutes=2.0)
+    both = record.joined(replace(kept, minutes=1.5), more)
+    assert (both.seeds, both.minutes) == ([0, 1, 2, 3, 4, 7], 3.5)
+    for other in (kept, replace(more, size="small"), replace(more, swings=None), replace(more, draws=[{}])):
+        with pytest.raises(ValueError, match="^(the same seeds, or other sizes|means, which are no spans)$"):
+            record.joined(kept, other)
     command.main(["--paper", "personal/fig1", "--more", "3"])
     assert "left out: personal/fig1 has no record of seeds at the paper's size." in capsys.readouterr().out
     with pytest.raises(SystemExit):

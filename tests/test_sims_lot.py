@@ -319,7 +319,7 @@ def test_further_seeds_are_joined_to_a_record(tmp_path, monkeypatch, capsys):
     both = record.joined(replace(kept, minutes=1.5), more)
     assert (both.seeds, both.minutes) == ([0, 1, 2, 3, 4, 7], 3.5)
     for other in (kept, replace(more, size="small"), replace(more, swings=None), replace(more, draws=[{}])):
-        with pytest.raises(ValueError, match="^(the same seeds, or other sizes|means, which are no spans)$"):
+        with pytest.raises(ValueError, match=r"^(the same seeds, or other sizes|means, which are no spans)$"):
             record.joined(kept, other)
     command.main(["--paper", "personal/fig1", "--more", "3"])
     assert "left out: personal/fig1 has no record of seeds at the paper's size." in capsys.readouterr().out

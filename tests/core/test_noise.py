@@ -14,10 +14,12 @@ from scipy import sparse, stats
 from flower_pca import ProtocolError, registry
 from flower_pca.algorithms.covariance import pack_triangle, unpack_triangle
 from flower_pca.base.bits import seeded_bits, system_bits
+from flower_pca.core.model import Model
 from flower_pca.dp import drawing
 from flower_pca.layers import noise
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
+from flower_pca.stages.private_opening import PrivateOpening
 
 BITS = seeded_bits(5, 0)
 BOUNDED = [name for name, stage in registry.STAGES.items() if stage.bounded]
@@ -33,6 +35,19 @@ def bounded_message(stage, d, p=3, seed=0, size=1.0):
 
 def clean(stage, arrays, X, clip, frame):
     return registry.STAGES[stage].client(arrays, noise.ClippedRows(LocalData(X).in_frame(frame), clip), {})[0]
+
+
+def test_without_noise_a_private_opening_gives_the_mean_and_scale_of_the_rows():
+    X = np.random.default_rng(0).standard_normal((40, 3)) * [1.0, 2.0, 3.0] + [5.0, 0.0, -2.0]
+    stage = PrivateOpening(width=2, clip=50.0, noise=1e-9)
+    model = Model(n_components=1, center=True, scale="std", seed=0)
+    state = stage.start(model)
+    up = clean("private_opening", stage.broadcast(state), X, 50.0, Frame())
+    frame = stage.finish(stage.server(state, {**up, "n": np.array(1)}, frozenset([0])), model).frame
+    np.testing.assert_allclose(frame.mean, X.mean(axis=0), rtol=1e-9)
+    np.testing.assert_allclose(frame.scale, X.std(axis=0), rtol=1e-9)
+    with pytest.raises(ProtocolError, match="1 moment, but at least 2 are needed"):
+        stage.inspect(state, {"moments": np.ones(1)})
 
 
 def test_the_bounded_stages_are_these():

@@ -128,12 +128,12 @@ _LP: Final = (
 )
 _FAPS: Final = (
     Item("faps", "Table 1", "SSI and FAPS", "faps_alike/table1", "d=2000, k=20", 3),
-    Item("faps", "Fig. 1a", "a client's C_1 from SSI's answers", "leak/fig1a", "d=1000, n=10000, p=100", 62, seeds=3),
-    Item("faps", "Fig. 1b", "the same by columns", "leak/fig1b", "d=1000..5000, n=10000, p=100", 33, seeds=3),
+    Item("faps", "Fig. 1a", "a client's C_1 from SSI's answers", "leak/fig1a", "d=1000, n=10000, p=100", 50, seeds=5),
+    Item("faps", "Fig. 1b", "the same by columns", "leak/fig1b", "d=1000..5000, n=10000, p=100", 59, seeds=5),
     Item("faps", "Fig. 2", "d, n, k and xi varied", "faps_alike/table2", "d up to 5000, k up to 40", 5, seeds=10),
     Item("faps", "Table 2", "errors of Fig. 2", "faps_alike/table2", "d up to 5000, k up to 40", 5, seeds=10),
-    Item("faps", "Fig. 3", "four sets of pictures", "faps/table3", "60000 x 784, 16 clients, k=5", 4, seeds=5),
-    Item("faps", "Table 3", "errors of Fig. 3", "faps/table3", "60000 x 784, 16 clients, k=5", 4, seeds=5),
+    Item("faps", "Fig. 3", "four sets of pictures", "faps/table3", "60000 x 784, 16 clients, k=5", 8, seeds=10),
+    Item("faps", "Table 3", "errors of Fig. 3", "faps/table3", "60000 x 784, 16 clients, k=5", 8, seeds=10),
     Item("faps", "Fig. 4", "arithmetic spectra", "faps_alike/fig4", "d=1000, k=10", 1, seeds=10),
     Item("faps", "Table 4", "uneven clients", "faps_alike/table4", "d=1000, k=10", 2),
     Item(
@@ -245,7 +245,7 @@ _PERSONAL_SAID: Final = (
 )
 _ROBUST: Final = (
     Item("robust", "Fig. 1", "error by round and time", "robust/fig1", "n=500, 1000, 3000", 38, seeds=1),
-    Item("robust", "Fig. 2", "what can be recovered", "robust/zeros", "n=500, 20 cells", 4, seeds=5),
+    Item("robust", "Fig. 2", "what can be recovered", "robust/zeros", "n=500, 20 cells", 7, seeds=10),
     Item("robust", "Fig. 2, no entry 0", "what can be recovered", "robust/fig2", "n=500, 20 cells", 5, beside=True),
     Item("robust", "Fig. 3", "the spectrum found", "robust/fig3", "n=200, p=2r", 1, seeds=1),
     Item("robust", "Table 1", "error of singular values", "robust/table1", "n=200, 500, 1000, 5000", 6),

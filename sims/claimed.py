@@ -245,8 +245,8 @@ PAGES: Final = {
                 "Section 5.5, Fig. 3 and Table 3",
                 "faps/table3",
                 "Two of the four data sets are available. If the images are centered, this holds on MNIST, where FAPS "
-                "takes 10 to 19 messages, SSI 19 to 58 and LocalPower 9 to 47 (in one draw of five, one fewer), but "
-                "not on Fashion-MNIST, where FAPS takes 74 to 129 and SSI 57 to 80. By theory FAPS cannot be faster "
+                "takes 10 to 24 messages, SSI 19 to 71 and LocalPower 9 to 60 (in one draw of ten, one fewer), but "
+                "not on Fashion-MNIST, where FAPS takes 52 to 129 and SSI 39 to 82. By theory FAPS cannot be faster "
                 "than SSI there near the end of a run.",
             ),
         ),
@@ -283,7 +283,7 @@ PAGES: Final = {
                 "Are the images centered?",
                 "nothing",
                 "Both ways are shown.",
-                "Table 3, FAPS on MNIST: 10 to 19 messages if centered, 41 to 88 if not (SSI: 19 to 58 and 18 to 37)",
+                "Table 3, FAPS on MNIST: 10 to 24 messages if centered, 41 to 99 if not (SSI: 19 to 71 and 18 to 43)",
             ),
         ),
     ),

@@ -252,12 +252,12 @@ JUDGED: Final = {
     ),
     "faps/table3": Judgement(
         "in part",
-        "Five draws, each with a start of its own. On MNIST FAPS dominates if the images are centered: it takes 10 to "
-        "19 messages, SSI 19 to 58 and LocalPower 9 to 47; in one draw of five LocalPower takes one fewer. The paper "
+        "Ten draws, each with a start of its own. On MNIST FAPS dominates if the images are centered: it takes 10 to "
+        "24 messages, SSI 19 to 71 and LocalPower 9 to 60; in one draw of ten LocalPower takes one fewer. The paper "
         "does not say whether it centers. If images are not centered, the mean is the first component, the gap is "
-        "small compared with it, and FAPS takes 41 to 88, SSI 18 to 37. On Fashion-MNIST FAPS does not dominate "
-        "either way: if centered it takes 74 to 129 messages, SSI 57 to 80 and LocalPower 47 to 70; if not, 329 and "
-        "more, and two of five runs do not end within 500. Theory says the same of messages near the end: with "
+        "small compared with it, and FAPS takes 41 to 99, SSI 18 to 43. On Fashion-MNIST FAPS does not dominate "
+        "either way: if centered it takes 52 to 129 messages, SSI 39 to 82 and LocalPower 29 to 71; if not, 200 and "
+        "more, and three of ten runs do not end within 500. Theory says the same of messages near the end: with "
         "identical clients FAPS is ln(1 + g / b) / ln(l_k / l_(k+1)) times as fast as SSI, with the paper's b = .15 "
         "l_1 and g = l_k - l_(k+1). That is 2.7 on MNIST if centered and .42 if not, and .80 and .15 on "
         "Fashion-MNIST.",
@@ -363,8 +363,8 @@ JUDGED: Final = {
     "leak/fig1a": Judgement(
         "same",
         "C_1 is known to 1e-5 after 11 messages, and PCA has not converged after 41. FAPS with the paper's penalties "
-        "leaves an error of 0.82. If the spectrum falls, SSI reveals C_1 to 2.3e-4 at best. These are three draws; a "
-        "further one would take 21 minutes.",
+        "leaves an error of 0.82. If the spectrum falls, SSI reveals C_1 to 2.3e-4 at best. These are five draws; in "
+        "one of them FAPS stalls after 237 messages.",
         data="Rows are normal; the paper says random and no more.",
     ),
     "leak/fig1b": Judgement(
@@ -375,7 +375,7 @@ JUDGED: Final = {
         "1944 to 1953 after 100 messages. For d=5000 it is 2084 to 2101 after 55 messages, and the error 0.57. The "
         "paper does not say how entries are drawn or how the equations are solved, but neither is the cause: entries "
         'of other distributions and other solvers give the same. See "Fig. 1b, other rows" under "Additional '
-        'experiments". These are three draws; a further one would take 11 minutes.',
+        'experiments". These are five draws.',
         data="Rows are normal; the paper says random and no more.",
         cause="the paper",
     ),

@@ -375,7 +375,7 @@ def test_the_page_says_of_each_item_what_there_is(results, monkeypatch):
 
 def test_the_page_says_why_an_item_has_not_been_run_at_the_papers_size(results, monkeypatch):
     item = next(item for item in ITEMS if item.program == "faps/table3")
-    words = "At the paper's size it would take about 4 minutes of one core."
+    words = "At the paper's size it would take about 8 minutes of one core."
     assert page.why(item).startswith(words)
     monkeypatch.setitem(JUDGED, item.program, Judgement("same", "As there."))
     made = record.made(
@@ -393,10 +393,10 @@ def test_cells_are_read_as_numbers(cell, value):
     assert claims.number(cell) == value
 
 
-def test_all_of_it_fits_into_ten_hours(capsys):
+def test_all_of_it_fits_into_eleven_hours(capsys):
     minutes = catalogue.minutes()
     assert set(minutes) == set(PROGRAMS)
-    assert sum(minutes.values()) <= 10 * 60
+    assert sum(minutes.values()) <= 11 * 60
     command.main(["--list"])
     assert f"{len(minutes)} programs: about {sum(minutes.values()):.0f} minutes of one core." in capsys.readouterr().out
 

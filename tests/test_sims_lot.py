@@ -305,7 +305,8 @@ def test_further_seeds_are_joined_to_a_record(tmp_path, monkeypatch, capsys):
     def experiment(opts):
         seeds = list(opts.each())
         asked.append(seeds)
-        return report.Found("A table", [["of", "messages"], ["all", report.span([s % 4 for s in seeds])]], stated=True)
+        rows = [["of", "messages"], ["all", report.span([s % 4 for s in seeds])]]
+        return report.Found("A table", rows, f"Of {opts.seeds} seeds, d=13 seedlings.", stated=True)
 
     monkeypatch.setattr(catalogue.Item, "experiment", lambda item: ({"fig3": experiment}, "fig3", 2))
     command.main(["--paper", "personal/fig3"])
@@ -313,6 +314,7 @@ def test_further_seeds_are_joined_to_a_record(tmp_path, monkeypatch, capsys):
     kept = record.read("personal/fig3")
     assert asked == [[0, 1], [2, 3, 4]]
     assert (kept.seeds, kept.rows[1], kept.swings) == ([0, 1, 2, 3, 4], ["all", "0..3"], ["-"])
+    assert kept.note == "Of 5 seeds, d=13 seedlings."
     assert "personal/fig3, 3 seeds from 2 on" in (printed := capsys.readouterr().out)
     assert "all, 0..1: messages: 0..1, now 0..3" in printed
     more = replace(kept, seeds=[7], minutes=2.0)

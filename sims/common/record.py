@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import platform
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -154,9 +155,11 @@ def joined(record: Record, further: Record) -> Record:
     if further.swings is None or further.draws:
         raise ValueError("means, which are no spans")
     rows = spread.joined(record.rows, further.rows)
+    seeds = sorted({*record.seeds, *further.seeds})
     return replace(
         further,
-        seeds=sorted({*record.seeds, *further.seeds}),
+        seeds=seeds,
+        note=re.sub(rf"\b{len(further.seeds)} (seeds|starts)\b", rf"{len(seeds)} \1", further.note),
         algorithms=sorted({*record.algorithms, *further.algorithms}),
         minutes=round(record.minutes + further.minutes, 1),
         rows=rows,

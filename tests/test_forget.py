@@ -112,6 +112,12 @@ def test_a_folder_that_is_not_there_is_not_called_empty(tmp_path, capsys):
     said = capsys.readouterr()
     assert f"There is no folder {missing}, so it is unknown what the node has kept." in said.err
     assert "nothing to erase" not in said.out
+    own = tmp_path / "own" / "flower_pca-local-0.npz"
+    own.parent.mkdir()
+    own.write_bytes(b"")
+    assert forget(f"memory-dir='{missing}' output-dir='{own.parent}'", "--what", "local", "--yes") == 0
+    assert not own.exists()
+    capsys.readouterr()
     missing.mkdir()
     assert forget(f"memory-dir='{missing}' partition-id=0", "--yes") == 0
     assert capsys.readouterr().out == "There is nothing to erase.\n"

@@ -283,14 +283,15 @@ def run_forget(args: argparse.Namespace) -> int:
         return _erase_checkpoint(args)
     rules, partition = rules_and_partition(node_config(args.rules))
     shelf = NodeFiles(rules, partition)
-    folder = shelf.ledger.parent
-    if rules.memory_dir is not None and not folder.is_dir():
-        raise ConfigError(
-            f"There is no folder {folder}, so it is unknown what the node has kept. Give the memory-dir of the node."
-        )
     kinds = tuple(args.what or USUAL)
     for kind in kinds:
         checks.choice("--what", kind, tuple(HOLDS))
+    folder = shelf.ledger.parent
+    # The node's own results are in output-dir.
+    if rules.memory_dir is not None and {*kinds} != {"local"} and not folder.is_dir():
+        raise ConfigError(
+            f"There is no folder {folder}, so it is unknown what the node has kept. Give the memory-dir of the node."
+        )
     items = shelf.items(kinds)
     found = [{"kind": item.kind, "path": str(item.path), "bytes": item.size} for item in items]
     lines = [str(item) for item in items]

@@ -11,6 +11,7 @@ from pages import flower_pca
 from flower_pca import ConfigError, DataError, PCAResult, simulate
 from flower_pca.data import partition
 from flower_pca.data.sources import make, table, words_among
+from flower_pca.names.levels import levels_of_rows
 from flower_pca.names.table import Table
 
 RNG = np.random.default_rng(0)
@@ -210,6 +211,19 @@ def test_what_stands_for_a_missing_value_is_no_level(tmp_path, ending, gaps):
         found = simulate("covariance", [rows.take(slice(40)), rows.take(slice(40, 60))], **ask)
         assert found.feature_names_in_.tolist() == [*NAMES, "ward=a", "ward=b", "code=1", "code=2"]
         np.testing.assert_allclose(found.components_, reference.components_, atol=1e-12)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "xlsx"])
+@pytest.mark.parametrize(
+    ("cells", "gap", "left"), [(["1,5", "10,0"], "10,0", "1,5"), ([True, False], "FALSE", "1"), ([True, False], 0, "1")]
+)
+def test_what_stands_for_a_missing_value_is_compared_as_a_level(tmp_path, ending, cells, gap, left):
+    path = tmp_path / f"a.{ending}"
+    frame = pd.DataFrame({"x": RNG.standard_normal(8), "code": np.resize(cells, 8)})
+    write = {"csv": "to_csv", "parquet": "to_parquet", "xlsx": "to_excel"}[ending]
+    getattr(frame, write)(path, index=False)
+    rows = table(str(path), words=["code"], gaps={"code": [gap]})
+    assert levels_of_rows(rows, "code") == [left, None] * 4
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet", "xlsx"])

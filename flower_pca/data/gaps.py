@@ -17,7 +17,7 @@ from flower_pca.base.shown import shown
 from flower_pca.blocks import adapters
 from flower_pca.blocks.source import Blocks, Stored, all_rows, is_sparse
 from flower_pca.data.reading import require_matches
-from flower_pca.names.ids import as_text
+from flower_pca.names.levels import cell_as_level
 from flower_pca.names.table import Table
 
 _ALL: Final = "*"
@@ -117,7 +117,7 @@ def with_gaps_as_nan(table: Table, option: Any) -> Table:
 def with_gaps_in_words(table: Table, option: Any) -> Table:
     """Return the table with empty cells in place of what stands for a missing value in its columns of words.
 
-    A column of words may hold codes: the code 9 is also the number 9.0 or the text "9.0".
+    Cells are compared as levels: the code 9 is also the number 9.0 or the text "9,0", and 1 is also True.
     """
     gaps = GapCodes.from_option(option)
     if not gaps or not table.texts:
@@ -127,8 +127,8 @@ def with_gaps_in_words(table: Table, option: Any) -> Table:
 
 
 def _emptied(cells: Array, gaps: GapCodes, column: str) -> Array:
-    codes = gaps.words(column).union(map(as_text, gaps.numbers(column)))
-    gone = [as_text(cell).strip() in codes for cell in cells.tolist()]
+    codes = {cell_as_level(code) for code in (*gaps.words(column), *gaps.numbers(column))} - {None}
+    gone = [cell_as_level(cell) in codes for cell in cells.tolist()]
     if not any(gone):
         return cells
     left = cells.astype(object)

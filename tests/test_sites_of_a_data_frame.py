@@ -54,6 +54,8 @@ def test_a_site_that_is_written_as_7_and_as_7_0_is_one_site():
     assert site_names("by_column('site')", beside, dealt) == ["10", "7"]
     fitted = FederatedPCA(n_components=2).fit(ROWS, sites=mixed.to_numpy())
     assert fitted.result_.site_names == {0: "10", 1: "7"}
+    texts = mixed.astype(str).map(np.str_).to_numpy(dtype=object)
+    assert FederatedPCA(n_components=2).fit(ROWS, sites=texts).result_.site_names == {0: "10", 1: "7"}
 
 
 def test_tables_without_names():

@@ -136,7 +136,7 @@ def sites_of(rows: Any, sites: Any) -> tuple[list[str], Any]:
         )
     kinds = {type(label) for label in whose.tolist()}
     # Labels of different types cannot be sorted. As texts, "7" and "7.0" are the same site.
-    by_type = len(kinds) == 1 and kinds != {str}
+    by_type = len(kinds) == 1 and not any(issubclass(kind, str) for kind in kinds)
     names, place = np.unique(whose if by_type else as_texts(whose), return_inverse=True)
     return [as_text(name) for name in names.tolist()], place
 

@@ -8,11 +8,13 @@ import pytest
 from builders import sine
 from pages import folder_of_sites
 
-from flower_pca import ConfigError, PCAResult, simulate
+from flower_pca import ConfigError, DataError, PCAResult, simulate
 from flower_pca.cli import main
 from flower_pca.data import sources
 from flower_pca.data.partition import deal
 from flower_pca.names import levels
+from flower_pca.names.table import Table
+from flower_pca.rows.local import LocalData
 
 WARDS = {"north": ["medicine", "surgery"], "south": ["icu", "medicine"], "west": ["eye", "surgery", "medicine"]}
 WORDS = ("ward", "sex")
@@ -241,6 +243,33 @@ def test_true_and_false_are_the_same_levels_whether_or_not_a_cell_is_missing(tmp
     np.testing.assert_allclose(found.components_, reference.components_, atol=1e-12)
     free = simulate("covariance", deal(sources.table(str(tmp_path), words=["sex"])), **{**ask, "categorical": ["sex"]})
     assert free.feature_names_in_.tolist() == ["age", "pressure", "weight", "sex=0", "sex=1"]
+
+
+@pytest.mark.parametrize("cells", [("True", "False", "maybe"), ("1.0", "1.1", "2,0")])
+def test_indicators_may_be_named_as_cells_are_written(cells):
+    """An earlier result may name such columns, too. The reference is the indicators as columns of numbers."""
+    rng = np.random.default_rng(4)
+    tables = [
+        pd.DataFrame(rng.standard_normal((40, 2)), columns=["x", "y"]).assign(v=np.resize(cells, 40)) for _ in range(2)
+    ]
+    columns = ["x", "y", *(f"v={cell}" for cell in cells[:2]), "v=other"]
+    numbers = [
+        np.column_stack([rows[["x", "y"]], *(rows["v"] == cell for cell in cells)]).astype(float) for rows in tables
+    ]
+    ask = {"n_components": 2}
+    reference = simulate("covariance", numbers, **ask)
+    found = simulate("covariance", tables, columns=columns, **ask)
+    assert found.feature_names_in_.tolist() == columns
+    np.testing.assert_allclose(found.components_, reference.components_, atol=1e-12)
+    np.testing.assert_allclose(found.transform(tables[0]), reference.transform(numbers[0]), atol=1e-12)
+    named = [*columns[:4], f"v={cells[2]}"]
+    coded = simulate("covariance", tables, columns=named, categorical=["v"], **ask)
+    words = [rows.assign(v=rows["v"].map(dict(zip(cells, "pqr", strict=True)))) for rows in tables]
+    same = simulate("covariance", words, categorical={"v": ["p", "q", "r"]}, **ask)
+    np.testing.assert_allclose(coded.components_, same.components_, atol=1e-12)
+    node = LocalData(levels.code_columns(Table.of(tables[0], who="a"), ["v"], least=1))
+    with pytest.raises(DataError, match="but its rows also have"):  # A node refuses columns by name.
+        node.arrange(tuple(named))
 
 
 def test_levels_are_read_in_every_form():

@@ -139,6 +139,12 @@ def level_of(name: str) -> str:
     return name.partition(SIGN)[2]
 
 
+def _level_in_cells(name: str) -> str:
+    """Return the level that this indicator represents, as `cell_as_level` returns it: 1 for v=1.0 and for sex=True."""
+    level = level_of(name)
+    return cell_as_level(level) or level
+
+
 def indicators_of(names: Iterable[str], column: str) -> list[str]:
     """Return the names of the indicators that belong to a column of words."""
     return [name for name in names if source_of(name) == column]
@@ -212,7 +218,11 @@ class Coding:
         The indicators of columns of words that are not among `columns` come last.
         """
         known = {name: [indicator_name(name, level) for level in some or ()] for name, some in self.value}
-        found = chain.from_iterable(known.get(name, [name]) for name in (*columns, *known))
+        named = (
+            indicator_name(word, _level_in_cells(name)) if (word := source_of(name)) in known else name
+            for name in columns
+        )
+        found = chain.from_iterable(known.get(name, [name]) for name in (*named, *known))
         return tuple(dict.fromkeys(found))
 
     def levels_at_site(self, rows: Table, who: str) -> dict[str, tuple[str, ...]]:
@@ -400,7 +410,7 @@ def with_needed_indicators(rows: Table, names: Sequence[str], who: str) -> Table
 
 def _indicators_of_words(rows: Table, column: str, names: list[str], who: str) -> dict[str, Array]:
     """Return the values of the indicators with these names, from the words in a column."""
-    levels, cells = list(map(level_of, names)), levels_of_rows(rows, column, who)
+    levels, cells = list(map(_level_in_cells, names)), levels_of_rows(rows, column, who)
     known = [(i, cell) for i, cell in enumerate(cells) if cell is not None]
     strange = [(i, cell) for i, cell in known if cell not in levels]
     if strange and OTHER not in levels:
@@ -409,7 +419,8 @@ def _indicators_of_words(rows: Table, column: str, names: list[str], who: str) -
         raise _unknown_level_error(f"column {column} of {where}", levels, f"{kind_of_cell(level)} in {rows.place(row)}")
     into = {OTHER, *(str(cell) for _, cell in strange)}
     return {
-        indicator_name(column, level): _indicator_values(cells, into if level == OTHER else {level}) for level in levels
+        name: _indicator_values(cells, into if level == OTHER else {level})
+        for name, level in zip(names, levels, strict=True)
     }
 
 
@@ -417,7 +428,7 @@ def _indicators_of_coded_rows(rows: Table, column: str, names: list[str], who: s
     """Return the missing indicators for rows that have already been coded.
 
     The indicator of "other" includes the levels that the run does not name. If a row has a missing value, all of its
-    indicators are missing.
+    indicators are missing. A node refuses columns by name, so a column has no second spelling here.
     """
     there = indicators_of(rows.names or (), column)
     left = [name for name in there if name not in names]

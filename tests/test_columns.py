@@ -206,6 +206,7 @@ def test_rows_without_ids_go_by_position_and_the_result_says_so():
 def test_ids_are_compared_as_text_and_ordered_by_value_where_they_are_numbers():
     assert ids.texts([7, 7.0, " 7 ", "07", None, np.nan]) == ("7", "7", "7", "07", "", "")
     assert ids.texts(["7.0", " 7,0", "-7.0", "0.0"]) == ("7", "7", "-7", "0")
+    assert ids.texts([-0.0, "-0.0"]) == ("0", "0")
     assert ids.texts(["07.0", "7.5", "7.00", "a7.0", "1.7.0"]) == ("07.0", "7.5", "7.00", "a7.0", "1.7.0")
     assert ids.order_of_ids(["10", "9", "2"], "x").tolist() == [2, 1, 0]
     assert ids.order_of_ids(["b10", "b9", "a"], "x").tolist() == [2, 0, 1]

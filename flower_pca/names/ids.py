@@ -21,7 +21,7 @@ from flower_pca.base.linalg import Array
 
 # This is the cost parameter of scrypt. A guess takes 16 MB of memory and about a twentieth of a second.
 _SLOW: Final = 2**14
-_WHOLE: Final = re.compile(r"\s*(-?(?:0|[1-9]\d*))[.,]0\s*")  # a whole number as text, with one decimal
+_WHOLE: Final = re.compile(r"\s*(?:-(?=0))?(0|-?[1-9]\d*)[.,]0\s*")  # a whole number as text, with one decimal
 
 
 class Ids(tuple[str, ...]):

@@ -60,7 +60,7 @@ def test_two_columns_of_one_name_are_refused(monkeypatch):
     loaded = types.SimpleNamespace(column_names=["x", "y", " x"])
     federated = types.SimpleNamespace(load_split=lambda split: loaded)
     monkeypatch.setitem(sys.modules, "flwr_datasets", types.SimpleNamespace(FederatedDataset=lambda **given: federated))
-    with pytest.raises(DataError, match="x"):
+    with pytest.raises(DataError, match="must have different names, but there is 'x' more than once"):
         make("hugging_face('set')")
 
 

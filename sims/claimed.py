@@ -192,8 +192,9 @@ PAGES: Final = {
         "numbers of messages, the KKT violations and the order of the methods agree with the paper.",
         "If clients differ by sampling, FAPS takes two and a half times as many messages as in the paper. On "
         "centered images of MNIST it takes the fewest messages of the three methods in nine of ten draws. On "
-        "Fashion-MNIST it takes the most, centered or not. (Letters here: n rows, d columns and k components, p in "
-        "Fig. 1. In the paper these are m, n and p, and d is the number of clients.)",
+        "Fashion-MNIST it takes the most: in nine of ten draws if images are centered, and in all if not. (Letters "
+        "here: n rows, d columns and k components, p in Fig. 1. In the paper these are m, n and p, and d is the number "
+        "of clients.)",
         (
             Card(
                 "[Iterations:] SSI 207, FAPS 42.",

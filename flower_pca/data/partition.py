@@ -21,7 +21,7 @@ import numpy as np
 from flower_pca.base import checks, labels
 from flower_pca.base import spec as specs
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.base.labels import clean_name
+from flower_pca.base.labels import clean_name, is_missing
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 from flower_pca.data.reading import no_rows_error
@@ -252,7 +252,11 @@ def _label_values(deal: partial[list[Array]], beside: Mapping[str, Array]) -> Ar
         name = clean_name(name)
     if name in beside:
         values = np.asarray(beside[name])
-        return as_texts(values) if all(isinstance(value, str) for value in values.tolist()) else values
+        cells = values.tolist()
+        if not any(value is None or isinstance(value, str) for value in cells):
+            return values
+        # As texts, 7 and "7.0" are the same label. A missing cell is empty, as in files of text.
+        return as_texts(np.array(["" if is_missing(value) else value for value in cells], dtype=object))
     there, remedy = "has no label columns", "Use data with this column, or use iid."
     if beside:
         there, remedy = (

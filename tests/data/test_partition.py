@@ -125,6 +125,17 @@ def test_clients_are_empty_only_if_asked():
     assert sum(map(len, shards)) == 40
 
 
+@every("spec", ["by_label(per_client=1)", "dirichlet(alpha=0.5, column='y')"])
+@every("missing", [None, np.nan])
+def test_an_empty_cell_is_a_label_of_its_own_in_every_kind_of_file(spec, missing):
+    """In a file of text, it is the empty text."""
+    found, reference = (
+        make_parts(spec, 12, 2, beside={"y": np.array(cells * 4, dtype=object)})
+        for cells in (["a", missing, "b"], ["a", "", "b"])
+    )
+    assert [part.tolist() for part in found] == [part.tolist() for part in reference]
+
+
 @every("per_client", [1, 2, 5])
 def test_by_label_gives_few_labels_to_each(per_client):
     parts = make_parts(f"by_label(per_client={per_client})", 1000, 10, beside={"y": LABELS})

@@ -255,8 +255,9 @@ def _label_values(deal: partial[list[Array]], beside: Mapping[str, Array]) -> Ar
         cells = values.tolist()
         if not any(value is None or isinstance(value, str) for value in cells):
             return values
-        # As texts, 7 and "7.0" are the same label. A missing cell is empty, as in files of text.
-        return as_texts(np.array(["" if is_missing(value) else value for value in cells], dtype=object))
+        # As texts, 7 and "7.0" are the same label. A cell without content is empty, as in files of text. "NA" stays.
+        empty = [not isinstance(value, str) and is_missing(value) for value in cells]
+        return as_texts(np.where(empty, "", values.astype(object)))
     there, remedy = "has no label columns", "Use data with this column, or use iid."
     if beside:
         there, remedy = (

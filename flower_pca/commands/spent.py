@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from flower_pca.base.errors import ConfigError
 from flower_pca.commands import common
-from flower_pca.commands.trust import node_config, rules_and_partition
+from flower_pca.commands.trust import node_config, require_memory_folder, rules_and_partition
 
 # This maps the name of each count to the rule that limits it.
 _COUNTS: Final = {
@@ -49,10 +49,7 @@ def run_spent(args: argparse.Namespace) -> int:
             "\"memory-dir='/var/lib/pca' max-epsilon=1.0 max-delta=1e-6\"."
         )
     own = folders.ledger_file(rules.memory_dir, folders.data_name_of(rules.data_name, partition))
-    if rules.memory_dir is not None and not own.parent.is_dir():
-        raise ConfigError(
-            f"There is no folder {own.parent}, so it is unknown how much is spent. Give the memory-dir of the node."
-        )
+    require_memory_folder(rules, own, "how much is spent")
     found = {}
     for path in folders.ledgers_beside(own):
         counts = ledger.read(path)

@@ -90,6 +90,14 @@ def _flat(keys: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     return found
 
 
+def require_memory_folder(rules: Rules, ledger: Path, unknown: str) -> None:
+    """Raise ConfigError if the folder of a node's ledger is not there, because its memory-dir may be misspelled."""
+    if rules.memory_dir is not None and not ledger.parent.is_dir():
+        raise ConfigError(
+            f"There is no folder {ledger.parent}, so it is unknown {unknown}. Give the memory-dir of the node."
+        )
+
+
 def rules_and_partition(keys: dict[str, Any]) -> tuple[Rules, int | None]:
     """Return the rules in a node-config, and its partition-id, or None if the node-config has no partition-id.
 
@@ -286,12 +294,8 @@ def run_forget(args: argparse.Namespace) -> int:
     kinds = tuple(args.what or USUAL)
     for kind in kinds:
         checks.choice("--what", kind, tuple(HOLDS))
-    folder = shelf.ledger.parent
-    # The node's own results are in output-dir.
-    if rules.memory_dir is not None and {*kinds} != {"local"} and not folder.is_dir():
-        raise ConfigError(
-            f"There is no folder {folder}, so it is unknown what the node has kept. Give the memory-dir of the node."
-        )
+    if {*kinds} != {"local"}:  # The node's own results are in output-dir.
+        require_memory_folder(rules, shelf.ledger, "what the node has kept")
     items = shelf.items(kinds)
     found = [{"kind": item.kind, "path": str(item.path), "bytes": item.size} for item in items]
     lines = [str(item) for item in items]

@@ -17,7 +17,7 @@ from __future__ import annotations
 import inspect
 import re
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -30,7 +30,6 @@ import numpy as np
 from flower_pca.base import checks, labels
 from flower_pca.base import spec as specs
 from flower_pca.base.errors import ConfigError, DataError, marked_private
-from flower_pca.base.linalg import Array
 from flower_pca.base.options import advice_to_read_apart, option
 from flower_pca.base.shown import shown
 from flower_pca.data.delimited import csv
@@ -361,8 +360,7 @@ def table(
     if words:
         plain = columns and [name for name in columns if name not in words]
         whole = table(spec, beside=(*beside, *words), columns=plain, drop=drop, without=without, gaps=gaps)
-        given = _loader_of(spec).keywords.get("gaps")
-        return with_gaps_in_words(whole.with_words(tuple(words)), gaps if given is None else given)
+        return with_gaps_in_words(whole.with_words(tuple(words)), _gaps_of(spec, gaps))
     with marked_private():
         load = _loader_of(spec)
         if load.func is folder:
@@ -381,26 +379,30 @@ def words_among(
     """
     if not covariates:
         return ()
-    cells = table(spec, beside=covariates, drop=drop, without=without, gaps=gaps).beside
-    given = _loader_of(spec).keywords.get("gaps")
-    codes = GapCodes.from_option(gaps if given is None else given)
-    words = [name for name in covariates if _hold_words(np.asarray(cells[name]), codes.words(name))]
-    for name in covariates:
-        if name not in words and np.asarray(cells[name]).dtype.kind not in "fiub":
-            # A parquet file may hold numbers as text, which cannot be read as numbers.
-            try:
-                table(spec, columns=(name,), drop=drop, without=without, gaps=gaps)
-            except DataError:
-                words.append(name)
-    return tuple(name for name in covariates if name in words)
+    found = table(spec, beside=covariates, drop=drop, without=without, gaps=gaps).beside
+    codes = GapCodes.from_option(_gaps_of(spec, gaps))
 
-
-def _hold_words(cells: Array, gaps: Collection[str]) -> bool:
-    if cells.dtype.kind in "fiub":
+    def holds_words(name: str) -> bool:
+        cells = np.asarray(found[name])
+        if cells.dtype.kind in "fiub":
+            return False
+        texts, own = [str(cell).strip() for cell in cells.tolist() if not labels.is_missing(cell)], codes.words(name)
+        there = [text for text in texts if text not in own]
+        if not there or not all(map(_NUMBER.fullmatch, there)):
+            return True
+        try:  # A parquet file may hold numbers as text, which cannot be read as numbers.
+            table(spec, columns=(name,), drop=drop, without=without, gaps=gaps)
+        except DataError:
+            return True
         return False
-    texts = [str(cell).strip() for cell in cells.tolist() if not labels.is_missing(cell)]
-    there = [text for text in texts if text not in gaps]
-    return not there or not all(map(_NUMBER.fullmatch, there))
+
+    return tuple(filter(holds_words, covariates))
+
+
+def _gaps_of(spec: str, gaps: Any) -> Any:
+    """Return what stands for a missing value: what the spec says, or else `gaps`."""
+    own = _loader_of(spec).keywords.get("gaps")
+    return gaps if own is None else own
 
 
 def table_for_columns(

@@ -112,9 +112,9 @@ class Preview:
         if not seen:
             return None
         found = seen[0][1].preview
-        same = all(watch.preview is found and watch.places == [i] for i, watch in seen)
-        same = same and (found.names, found.most) == (names, most)
-        return found if same and len(found.sample.sites) == len(clients) else None
+        if (found.names, found.most, len(found.sample.sites)) != (names, most, len(clients)):
+            return None
+        return found if all(watch.preview is found and watch.places == [i] for i, watch in seen) else None
 
 
 @dataclass(eq=False)
@@ -480,12 +480,12 @@ class SeenRows:
         rows = block.reshape(-1, len(self._weights))
         # The first look reads the block from memory. numpy does this faster if the block is stored by rows, and BLAS
         # does if it is stored by columns.
-        by_columns = block.strides[0] < block.strides[1]
+        by_columns, body = block.strides[0] < block.strides[1], block[: max(self._body - start, 0)]
         if not by_columns:
-            self._compare(block[: max(self._body - start, 0)])
+            self._compare(body)
         marks = rows @ self._weights
         if by_columns:
-            self._compare(block[: max(self._body - start, 0)])
+            self._compare(body)
         if (gaps := np.flatnonzero(np.isnan(marks))).size:
             some = rows[gaps]
             blank = np.isnan(some)

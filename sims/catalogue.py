@@ -164,7 +164,7 @@ _FAPS: Final = (
         "clients differ by sampling",
         "faps/fig4",
         "rows dealt in order, all 1000 columns",
-        69,
+        50,
         1,
         beside=True,
     ),

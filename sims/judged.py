@@ -392,7 +392,7 @@ JUDGED: Final = {
         "and FAPS with measured penalties 0.36 of these. With the paper's penalties, which only grow, FAPS takes as "
         "many messages as SSI for kappa=100, and for the other two it stays at errors of 3e-4 and 4e-4 for 2000 "
         "messages. LocalPower is linear but slower than SSI, and not at the error after 2400 messages. One start of "
-        "one draw; a further one would take 69 minutes.",
+        "one draw; a further one would take about 50 minutes.",
         cause="a reading",
     ),
     "personal/fig1": Judgement("same", "PerPCA finds both components to 1e-10. One PCA for all finds neither."),

@@ -393,10 +393,10 @@ def test_cells_are_read_as_numbers(cell, value):
     assert claims.number(cell) == value
 
 
-def test_all_of_it_fits_into_eleven_hours(capsys):
+def test_all_of_it_fits_into_ten_hours(capsys):
     minutes = catalogue.minutes()
     assert set(minutes) == set(PROGRAMS)
-    assert sum(minutes.values()) <= 11 * 60
+    assert sum(minutes.values()) <= 10 * 60
     command.main(["--list"])
     assert f"{len(minutes)} programs: about {sum(minutes.values()):.0f} minutes of one core." in capsys.readouterr().out
 

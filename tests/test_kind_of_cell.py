@@ -26,6 +26,8 @@ KINDS = {
     "01.02.1950": "a date",
     "1950-02-01 08:15": "a date",
     "8:15": "a time of day",
+    "0": "a number stored as text",
+    "-12.5": "a number stored as text",
     "12.34,5": "a number in an unknown form",
     "#DIV/0!": "an error of a spreadsheet",
     "": "a text of 0 characters",

@@ -73,6 +73,7 @@ _KINDS: Final = (
     (rf"[<>=~\u2264\u2265]+\s*{_NUMBER}.*", "a number after a sign such as <"),
     (rf"{_NUMBER}\s*%", "a number with a percent sign"),
     (rf"{_NUMBER}\s*[^\W\d_][^\d]*(\d?)", "a number with a unit"),
+    (r"[-+]?\d+(\.\d+)?", "a number stored as text"),
     (r"[-+\d.,'_ ]+", "a number in an unknown form"),
     (r"#[\w/]+[!?]?", "an error of a spreadsheet"),
 )

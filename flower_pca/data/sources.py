@@ -267,7 +267,8 @@ _OTHERS: Final = {  # endings of files that cannot be read, with advice for each
 }
 # Files with these endings cannot be read but may hold the table of a site.
 _UNREAD: Final = (*_OTHERS, ".orc", ".rds", ".rdata", ".sqlite", ".db", ".json", ".jsonl", ".avro", ".mat", ".por")
-_WORDS: Final = ("readme", "license", "licence", "notes")  # Files with these names hold no table.
+# Files with these names hold no table. Windows keeps Thumbs.db in folders with pictures.
+_WORDS: Final = ("readme", "license", "licence", "notes", "thumbs")
 
 _OF_FILES: Final = (npy, npz, sparse, csv, parquet, arrow, h5, zarr, h5ad, excel, spss, stata, sas, mtx, bed, svmlight)
 SOURCES: Final[dict[str, Callable[..., Table]]] = {

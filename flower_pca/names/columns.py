@@ -458,8 +458,9 @@ def unusable_columns_error(who: object, words: Mapping[str, str], *, file: bool 
             remedy = f"Remove the {signs}, so that the cells hold numbers only. {remedy}"
     commas = any(re.search(r"'[-+]?\d*,\d+'", word) for word in words.values())
     typed = file and _TYPED.search(str(who))
-    if typed and (commas or between):
-        remedy = f"Turn these cells from text into numbers in the program that wrote the file. {remedy}"
+    if any(word.startswith("a number stored as text ") for word in shown) or (typed and (commas or between)):
+        program = " in the program that wrote the file" if typed else ""
+        remedy = f"Turn these cells from text into numbers{program}. {remedy}"
     if commas and not typed:
         remedy = f"Read decimal commas {reader_argument('decimal', ',')}. {remedy}"
     if between and not typed:

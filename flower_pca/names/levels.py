@@ -416,7 +416,8 @@ def _indicators_of_words(rows: Table, column: str, names: list[str], who: str) -
     if strange and OTHER not in levels:
         row, level = strange[0]
         where = rows.source or rows.site or who
-        raise _unknown_level_error(f"column {column} of {where}", levels, f"{kind_of_cell(level)} in {rows.place(row)}")
+        got = f"{_kind_of_level(level)} in {rows.place(row)}"
+        raise _unknown_level_error(f"column {column} of {where}", levels, got)
     into = {OTHER, *(str(cell) for _, cell in strange)}
     return {
         name: _indicator_values(cells, into if level == OTHER else {level})
@@ -447,6 +448,15 @@ def _sum_of_columns(rows: Table, names: Sequence[str]) -> Array:
     if not names:  # The site has no levels, because all values of the column are missing.
         return np.full(len(rows), np.nan)
     return np.asarray(np.sum(_dense_columns(rows, names), axis=1, dtype=np.float64))
+
+
+def _kind_of_level(level: str) -> str:
+    """Describe a level without its content. Unlike the cell of a column of numbers, it may well be a number in text."""
+    try:
+        float(level)
+    except ValueError:
+        return kind_of_cell(level)
+    return "a number"
 
 
 def _unknown_level_error(where: str, levels: Sequence[str], got: str) -> DataError:

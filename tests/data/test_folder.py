@@ -20,6 +20,7 @@ def test_files_are_clients_in_their_natural_order(tmp_path):
     for name, part in zip(("client1", "client2", "client10"), PARTS, strict=True):
         np.save(tmp_path / f"{name}.npy", part)
     (tmp_path / "README.txt").write_text("not data")
+    (tmp_path / "Thumbs.db").write_text("pictures of a folder, which Windows keeps there")
     (tmp_path / ".hidden.npy").write_text("not data")
     found = table(str(tmp_path))
     shards = partition.deal(found)

@@ -157,6 +157,12 @@ BY_NAME = [
                 "a text of 1 letter in column site. .*hoose other columns with columns=[...], or encode them.$",
             ),
             (
+                [OF_PANDAS.assign(age=OF_PANDAS["age"].astype(str))],
+                {},
+                "must hold numbers, but there is a number stored as text in column age. Turn these cells from text "
+                "into numbers. ",
+            ),
+            (
                 [LETTERED],
                 {"columns": ["age", "site"]},
                 "column site. .*hoose other columns with columns=[...], or encode them.$",
@@ -331,6 +337,11 @@ ESTIMATED_FOR = [
     Refused(
         {"table": TABLES["west"].assign(ward="burns"), "data": TABLES, "categorical": "ward,sex"},
         "are eye, icu, medicine, surgery, but its rows also have a text of 5 letters",
+        DataError,
+    ),
+    Refused(
+        {"table": TABLES["west"].assign(ward="12"), "data": TABLES, "categorical": "ward,sex"},
+        "are eye, icu, medicine, surgery, but its rows also have a number in row 0",
         DataError,
     ),
 ]

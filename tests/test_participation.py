@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import Problem, evenly, iid_clients, mixed, pooled, rows, sine
-from cases import slow_if
+from builders import Problem, evenly, iid_clients, mixed, pooled, rows, separated, sine
+from cases import every, slow_if
 from checks import PLAIN, agrees, exact, is_of, openings, promise
 
 from flower_pca import FAPS, NotEnoughNodes, PCAResult, make, simulate
@@ -221,3 +221,13 @@ def test_samples_take_all_clients_alike(clients: int, fraction: float) -> None:
     counts = np.bincount(np.ravel(drawn), minlength=clients)
     assert counts.max() == counts.min()
     assert len(set(drawn)) > clients // size
+
+
+@every("name", ["ssi", "local_power", "fed_oapm"])
+def test_a_client_that_comes_after_the_opening_and_leaves_again_is_no_part_of_the_result(name: str) -> None:
+    """It answers one round between the openings, so that neither counts nor means nor variances are of its rows."""
+    parts = separated(0).shards
+    result = simulate(name, parts, n_components=2, fraction=lambda number: range(3 if number == 2 else 2))
+    assert [record.answered for record in result.history][:4] == [2, 2, 3, 2]
+    assert list(result.left_out) == [2]
+    agrees(result, pooled(parts[:2]), 2, 1e-4)

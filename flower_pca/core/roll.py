@@ -111,8 +111,8 @@ class Roll:
     addressees : frozenset of int
         The clients to which the current opening was first sent.
     contributors : frozenset of int
-        The clients whose answers are in the state: the clients that answered since the latest opening, or, without
-        an opening, all clients that have ever answered.
+        The clients whose answers are in the state: the clients that answered since the latest opening, or since the
+        latest round of exactly the members. Without an opening, all clients that have ever answered.
     came : frozenset of int
         The clients that have answered a message that is repeated for other clients.
     awaited : frozenset of int
@@ -311,6 +311,9 @@ class Roll:
         elif unasked or self.heard:
             heard, chosen = self.heard | answered, unasked >= members - answered
         whole = answered == members or not self.opens
+        if self.opens and whole:
+            # A client that answered an earlier round, but no opening, is in no figure of the result.
+            contributors = members
         others, times = (_NOBODY, 0) if whole else (answered, 1)
         if others and others == self.others:
             times = self.times + 1

@@ -365,6 +365,8 @@ def test_a_hook_that_leaves_a_node_out_of_the_closing_evaluation_gets_the_figure
     rest = others - others @ result.components_.T @ result.components_
     assert result.mse_ == pytest.approx(np.sum(rest**2) / len(rest))
     assert result.n_samples_ == sum(map(len, SHARDS))
+    outside = result.total_variance_ - result.explained_variance_.sum()
+    assert result.left_out_variance_ == pytest.approx(outside)  # of all rows
 
 
 def test_an_evaluation_skipped_in_the_midst_of_others_leaves_theirs():

@@ -204,7 +204,7 @@ class Model:
         The residual of this Ritz value outside of the wanted components. It shows how far this Ritz value may be below
         the eigenvalue.
     rest : float or None
-        The sum of squares outside of the wanted components, if the closing stage has measured it.
+        The sum of squares outside of the wanted components, if the closing stage or an evaluation has measured it.
     noise : float
         A bound on the norm of the privacy noise in the latest product, or 0 without differential privacy.
     rounding : float
@@ -363,9 +363,7 @@ class Model:
         if self.rest is None:
             assert self.values is not None
             return max(self.trace - float(self.values[: self.k].sum()), 0.0)
-        if self.mse is None:
-            return self.rest
-        return self.mse * self.n
+        return self.rest
 
     @property
     def residual(self) -> float:

@@ -30,7 +30,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.base import files, linalg
+from flower_pca.base import files, labels, linalg
 from flower_pca.base.errors import NotEnoughNodes
 from flower_pca.base.history import History, Outcome, Status
 from flower_pca.base.linalg import Array
@@ -199,6 +199,8 @@ class Position:
             return Audience.OPENING
         if self.stage.fixed_set:
             return Audience.MEMBERS
+        if self.role is Role.AFTER:
+            return Audience.COUNTED
         if fraction >= 1.0 or self.role is not Role.ALGORITHM:
             return Audience.ANYONE
         if isinstance(self.state, AsksAllClients) and self.state.asks_all_clients:
@@ -286,7 +288,11 @@ class Position:
         """
         # With a binding layer, no further round or opening can correct a round in which clients were missing.
         binding = any(map(is_binding, layers))
+        if self.lacks_answers(roll):
+            return self._without_figure(roll)._before_next()
         now = replace(self, model=self._finish(is_complete=roll.whole or binding))
+        if self.role is Role.AFTER and not roll.whole:
+            now = replace(now, model=replace(now.model, rest=self.model.rest))  # The result is about all members.
         if self.index < self.place:
             now = now.with_chosen_algorithm()
         elif self.role is Role.ALGORITHM:
@@ -312,6 +318,27 @@ class Position:
                 return now._with_more_columns(roll)
             now = now._with_true_residuals(layers, binding=binding)
         return now._before_next()
+
+    def lacks_answers(self, roll: Roll) -> bool:
+        """Return whether members have failed to answer a stage after the closing, so that its figure must be left out.
+
+        If the caller chose not to ask these members, it wants a figure about the others.
+        """
+        return self.role is Role.AFTER and not (roll.whole or roll.chosen)
+
+    def _without_figure(self, roll: Roll) -> Position:
+        """Return the position without the figure of this stage, because some members have not answered.
+
+        The other figures of the result are about all members, so a figure about some of them would mislead.
+        """
+        model, missing = self.model, sorted(roll.members - roll.others)
+        assert model.status is not None
+        who = f"client {missing[0]}" if len(missing) == 1 else labels.count(len(missing), "client")
+        words = (
+            f"the message {self.stage.name} got no answer from {who}, so the result lacks what this message asks for. "
+            "Start the run again if you need it"
+        )
+        return replace(self, model=replace(model, status=model.status.with_notes([words])))
 
     def reconsider(self, *, is_complete: bool) -> Position:
         """Return the position with the other algorithm if the rounds so far show that it costs less."""

@@ -10,13 +10,14 @@ A client is in one of four states. The last column shows when a state begins:
 | banned  | its answer was wrong, a rule of its node | no message, until it is    | it has a lasting failure          |
 |         | refuses the run, or it failed too often  | readmitted                 |                                   |
 
-A message goes to one of five audiences (`Audience`):
+A message goes to one of six audiences (`Audience`):
 
 | call    | goes to these clients among those present                                        |
 | ------- | -------------------------------------------------------------------------------- |
 | OPENING | all clients that are not banned                                                  |
 | OPENED  | the clients that answered the first of two messages of an opening                |
 | MEMBERS | the members, who must all answer, because the state belongs to them              |
+| COUNTED | the members, for a figure about their rows that the result can do without        |
 | ANYONE  | all clients that are neither banned nor unfit                                    |
 | SAMPLE  | a share of ANYONE, drawn from random orders so that all clients get equal turns  |
 
@@ -32,6 +33,10 @@ The clients that answered decide how the run continues (`Attendance`):
 |                 | some of them, the first time  | AGAIN: only the others are asked. LOST if answers come as sums, |
 |                 |                               | or if a member is banned                                        |
 |                 | some of them, the second time | LOST: the run repeats the opening                               |
+| COUNTED         | all members                   | COMPLETE                                                        |
+|                 | some of them, the first time  | AGAIN: only the others are asked. COMPLETE if answers come as   |
+|                 |                               | sums                                                            |
+|                 | some of them, the second time | COMPLETE, but not `whole`                                       |
 | ANYONE, SAMPLE  | at least one client           | COMPLETE, and `whole` if exactly the members answered           |
 | any             | fewer than the minimum number | AGAIN, or an error the third time in a row                      |
 
@@ -73,6 +78,7 @@ class Audience(enum.Enum):
     OPENING = "opening"
     OPENED = "opened"
     MEMBERS = "members"
+    COUNTED = "counted"
     ANYONE = "anyone"
     SAMPLE = "sample"
 
@@ -186,7 +192,7 @@ class Roll:
             return tuple(client for client in present if client in self.awaited)
         if call is Audience.OPENING:
             return present
-        if call in (Audience.OPENED, Audience.MEMBERS):
+        if call in (Audience.OPENED, Audience.MEMBERS, Audience.COUNTED):
             if self.members.issuperset(present):
                 return present
             return tuple([client for client in present if client in self.members])
@@ -262,6 +268,9 @@ class Roll:
             if second or self.summed or self.members & self.banned:
                 return self.after_loss(), Attendance.LOST
             return replace(self, came=answered, awaited=self.members - answered), Attendance.AGAIN
+        uncounted = self.members - answered - self.banned
+        if call is Audience.COUNTED and answered and uncounted and not (second or self.summed):
+            return replace(self, came=answered, awaited=uncounted), Attendance.AGAIN
         roll = self
         if call in _OPENINGS and not second:
             roll = self._with_addressees(call, addressees)

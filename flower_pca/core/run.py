@@ -10,8 +10,9 @@ its messages. The run updates the position and the roll:
 | --------------------------------------------- | ------------------------- | ---------------------------------- |
 | `pending`, if the stage is done               | the next stage            |                                    |
 | `pending`, if there are clients to ask        |                           | lists the clients to ask           |
-| `pending`, if an opening is partly answered,  |                           | the answers so far complete the    |
-| and no further client can be asked            |                           | opening                            |
+| `pending`, if an opening or a stage after the |                           | the answers so far complete the    |
+| closing is partly answered, and no further    |                           | message                            |
+| client can be asked                           |                           |                                    |
 | `pending`, if no client is left to ask        |                           | lost                               |
 | `pending`, after a loss                       | back at the opening       | reopened                           |
 | `advance`, with all answers                   | updated by the stage's    | COMPLETE                           |
@@ -42,7 +43,7 @@ from flower_pca.core.layer import Layer, is_binding
 from flower_pca.core.model import Model, Result, ResultClass
 from flower_pca.core.position import NEWEST, Position, Role, shortened_history
 from flower_pca.core.replies import unusable_sums_error
-from flower_pca.core.roll import Attendance, Roll
+from flower_pca.core.roll import Attendance, Audience, Roll
 from flower_pca.core.stage import Broadcast, Failure, NeedsColumnCount, Reply, Stage, Sum
 from flower_pca.core.tally import AnswerCollector
 from flower_pca.names.columns import Heading
@@ -153,7 +154,7 @@ class Run:
             ):
                 self._sent, self._began = self._message_to(to), time.perf_counter()
                 return self._sent
-            elif self.roll.awaited and now.is_opening:
+            elif self.roll.awaited and (now.is_opening or now.audience(fraction=fraction) is Audience.COUNTED):
                 # The clients that have not answered the message cannot be asked again.
                 came = self.roll.came
                 self.roll = self.roll.after_complete_round(now.audience(fraction=fraction), came)
@@ -199,7 +200,8 @@ class Run:
             try:
                 self._complete_round(got.total, got.answered)
                 # The metrics belong to the state of this stage, so they are read before the position changes.
-                metrics = self.position.stage.metrics(self.position.state)
+                if not self.position.lacks_answers(self.roll):
+                    metrics = self.position.stage.metrics(self.position.state)
                 # After the last message, the run ends without another call of `pending`, because clients may leave.
                 if (status := self.position.final_status) is not None:
                     self.position = self.position.at_next_stage(status, (), self.roll, self.layers).started()

@@ -61,4 +61,7 @@ class Evaluate(Stage[EvaluateState]):
         return {} if state.mse is None else {"mse": state.mse}
 
     def finish(self, state: EvaluateState, model: Model) -> Model:
-        return replace(model, mse=state.mse)
+        assert state.mse is not None
+        # If the sum of squares outside the components is known, the measured one replaces it.
+        rest = None if model.rest is None else state.mse * model.n
+        return replace(model, mse=state.mse, rest=rest)

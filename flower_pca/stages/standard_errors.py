@@ -194,7 +194,7 @@ class StandardErrors(Stage[StandardErrorsState]):
     def finish(self, state: StandardErrorsState, model: Model) -> Model:
         assert state.total is not None
         total, rows, sites = state.total, float(state.total["n"]), round(float(state.total["sites"]))
-        more = model.n / rows  # This scales the sums up if some clients have not answered.
+        more = model.n / rows  # The number of rows of a site may have changed since the opening.
         sizes = state.values[: state.k + 1] / max(model.n - 1, 1)
         loadings = np.sqrt(more * total["loadings"].T)
         variances = np.sqrt(more * total["variances"]) * sizes

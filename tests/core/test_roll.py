@@ -35,6 +35,7 @@ AUDIENCES = {
     Audience.OPENING: (0, 1, 2, 3, 5),
     Audience.OPENED: (0, 1, 2),
     Audience.MEMBERS: (0, 1, 2),
+    Audience.COUNTED: (0, 1, 2),
     Audience.ANYONE: (0, 1, 2, 5),
 }
 
@@ -155,6 +156,19 @@ def test_where_rounds_are_sampled_a_member_may_miss_one():
     roll, _ = opened_roll(fraction=0.5).after_answers(Audience.SAMPLE, some(1), addressees=[1])
     assert not roll.has_changed((0, 1, 2), counted=False)
     assert roll.has_changed((0, 1), counted=False)
+
+
+@every("summed", [False, True])
+def test_a_figure_of_the_members_asks_once_more_unless_answers_are_sums_and_then_does_without(summed):
+    roll, verdict = opened_roll(summed=summed).after_answers(Audience.COUNTED, some(0, 1), addressees=[0, 1, 2])
+    if not summed:
+        assert verdict is AGAIN
+        assert roll.awaited == some(2)
+        assert roll.after_answers(Audience.COUNTED, some(0, 1, 2), addressees=[2])[0].whole
+        roll, verdict = roll.after_answers(Audience.COUNTED, some(0, 1), addressees=[2])
+    assert verdict is COMPLETE
+    assert not roll.whole
+    assert roll.members == some(0, 1, 2)
 
 
 @pytest.mark.parametrize("call", [*OPENINGS, Audience.MEMBERS, Audience.ANYONE])

@@ -1,7 +1,8 @@
 """Test a run with missing, lost, new or too few clients, and when it returns to the opening."""
 
+import numpy as np
 import pytest
-from builders import deal, falling
+from builders import deal, falling, framed, svd
 from by_hand import SHARDS, X, assert_pca_of, drive, local_clients, rows_without, session, step, without_answer
 from cases import every
 
@@ -92,6 +93,54 @@ def test_a_client_that_failed_the_opening_is_asked_once_more_and_then_not_waited
         step(run, nodes, change=without_answer(2))
     assert_pca_of(drive(run, nodes), rows_without(2) if again else rows_without())
     assert len(run.history.of("opening")) == 2
+
+
+def until_evaluation(present):
+    run, nodes = session(EXACT, reconstruction_error=True), local_clients(SHARDS)
+    while run.pending(present).stage != "evaluate":
+        step(run, nodes, present)
+    return run, nodes
+
+
+def assert_squares_outside(result, rows, *, measured):
+    """What the components leave of these rows, by LAPACK, whether or not clients have measured it."""
+    s, _ = svd(framed(rows))
+    outside = float(np.sum(s[2:] ** 2))
+    np.testing.assert_allclose(result.left_out_variance_, outside / (len(rows) - 1), rtol=1e-9)
+    if measured:
+        np.testing.assert_allclose(result.mse_, outside / len(rows), rtol=1e-9)
+    else:
+        assert result.mse_ is None
+
+
+@every("gone", [False, True])
+def test_an_evaluation_that_a_member_misses_is_of_all_members_or_not_reported(gone):
+    run, nodes = until_evaluation(range(4))
+    step(run, nodes, change=without_answer(2))
+    if not gone:
+        assert run.pending(range(4)).to == (2,)
+    result = drive(run, nodes, present=[0, 1, 3] if gone else None)
+    assert_pca_of(result, X)
+    assert_squares_outside(result, X, measured=not gone)
+    assert ("the message evaluate got no answer from client 2" in result.status.words) == gone
+
+
+def test_an_evaluation_that_a_member_misses_twice_is_not_reported():
+    run, nodes = until_evaluation(range(4))
+    step(run, nodes, change=without_answer(2))
+    step(run, nodes, change=without_answer(2))
+    assert run.pending(range(4)) is None
+    result = run.result()
+    assert_squares_outside(result, X, measured=False)
+    assert not any("mse" in record.metrics for record in run.history)
+
+
+def test_a_client_that_comes_after_the_closing_is_not_evaluated():
+    run, nodes = until_evaluation([0, 1, 3])
+    assert run.pending(range(4)).to == (0, 1, 3)
+    result = drive(run, nodes)
+    assert_pca_of(result, rows_without(2))
+    assert_squares_outside(result, rows_without(2), measured=True)
 
 
 def test_a_set_that_keeps_changing_is_given_up():

@@ -82,6 +82,19 @@ def test_with_two_clients_no_dropout_is_possible():
         simulate("ssi", FIVE[:2], n_components=2, mask=True, fraction=lambda m: [0] if m == 4 else [0, 1])
 
 
+@every("option", [{"reconstruction_error": True}, {"explain": "site"}, {"standard_errors": True}])
+def test_a_figure_after_the_closing_that_a_client_misses_is_not_reported(option):
+    """No message is sent again, as the difference of two sums would reveal the answer of the client."""
+    whole = simulate("krylov", FIVE, n_components=2, mask=True, **option)
+    last = whole.history[-2].number  # the upload of the last sum
+    result = simulate("krylov", FIVE, n_components=2, mask=True, fraction=gone(2, at=last), **option)
+    assert result.mse_ is result.sites_ is result.variance_errors_ is None
+    assert is_pca_of(result, FIVE)
+    assert " got no answer from client 2, so the result lacks " in result.status.words
+    assert len(result.history) == len(whole.history)
+    np.testing.assert_allclose(result.left_out_variance_, whole.left_out_variance_, rtol=1e-9)
+
+
 @pytest.mark.slow
 def test_a_run_goes_on_from_a_checkpoint(tmp_path):
     asked, path = {"n_components": 2, "mask": True}, tmp_path / "run.ckpt"

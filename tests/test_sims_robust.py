@@ -138,3 +138,15 @@ def test_a_halted_run_is_the_published_one_after_so_many_rounds():
     L = robust.halted(spec.format(50), problem.M, 3, 1, rounds=7)
     err = problem.errors(L, pooled.soft(problem.M - L, lam))[0]
     assert err == pytest.approx(robust.as_published(spec.format(7), problem, 3, seed=1), rel=1e-9)
+
+
+@pytest.mark.parametrize("tau", [1e-3, 0.1, 3.0, 1e5])
+def test_the_singular_values_above_a_limit_are_those_of_all(tau):
+    X = pooled.pose(60, 3, 0.05, 0).M / 100.0
+    U, s, Vt = np.linalg.svd(X)
+    kept = s > tau
+    reference = (U[:, kept] * s[kept]) @ Vt[kept]
+    found, values, right = pooled.above(X, tau)
+    assert np.allclose(values, s[kept], rtol=1e-12)
+    assert np.abs((found * values) @ right - reference).max() < 1e-10 * s[0]
+    assert np.isclose(pooled.largest(X), s[0], rtol=1e-12)

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import eigh
 
 Array: TypeAlias = npt.NDArray[Any]
 Iterates: TypeAlias = Iterator[tuple[Array, Array]]
@@ -66,14 +67,29 @@ def soft(X: Array, lam: float) -> Array:
 
 def shrunk(X: Array, tau: float) -> Array:
     """Singular values drawn towards zero by tau."""
-    U, s, Vt = np.linalg.svd(X, full_matrices=False)
-    r = int(np.sum(s > tau))
-    return np.asarray((U[:, :r] * (s[:r] - tau)) @ Vt[:r])
+    U, s, Vt = above(X, tau)
+    return np.asarray((U * (s - tau)) @ Vt)
+
+
+def above(X: Array, tau: float) -> tuple[Array, Array, Array]:
+    """The singular values above tau and their vectors, a quarter of the cost of all at n = 3000.
+
+    X'X tells which directions they have, to half of the digits of the largest; X in these directions has all digits.
+    """
+    V = eigh(X.T @ X, subset_by_value=(tau * tau, np.inf))[1]
+    U, s, W = np.linalg.svd(X @ V, full_matrices=False)
+    return U, s, W @ V.T
+
+
+def largest(X: Array) -> float:
+    """The largest singular value."""
+    last = len(X) - 1
+    return float(np.sqrt(eigh(X.T @ X, eigvals_only=True, subset_by_index=(last, last))[0]))
 
 
 def apgm(M: Array, *, most: int = 200) -> Iterates:
     """Accelerated proximal gradient (Lin et al. 2009) on mu (||L||_* + lam ||S||_1) + 1/2 ||M - L - S||^2."""
-    lam, first = 1.0 / np.sqrt(max(M.shape)), 0.99 * np.linalg.norm(M, 2)
+    lam, first = 1.0 / np.sqrt(max(M.shape)), 0.99 * largest(M)
     L = S = before_L = before_S = np.zeros_like(M)
     mu, t, before_t = first, 1.0, 1.0
     for _ in range(most):
@@ -94,11 +110,14 @@ def apgm(M: Array, *, most: int = 200) -> Iterates:
 def alm(M: Array, *, most: int = 200) -> Iterates:
     """Alternating linearisation (Goldfarb, Ma, Scheinberg 2013), both terms smoothed by 1e-6."""
     lam, sigma = 1.0 / np.sqrt(max(M.shape)), 1e-6
-    mu = np.linalg.norm(M, 2) / 1.25
+    mu = largest(M) / 1.25
     S, G = np.zeros_like(M), np.zeros_like(M)
     for _ in range(most):
-        U, s, Vt = np.linalg.svd(mu * G - S + M, full_matrices=False)
-        L = (U * (s - mu * s / np.maximum(s, mu + sigma))) @ Vt
+        Y = mu * G - S + M
+        # s - mu * s / max(s, mu + sigma) of each singular value s, which is the same share of all up to mu + sigma.
+        U, s, Vt = above(Y, mu + sigma)
+        share = sigma / (mu + sigma)
+        L = share * Y + (U * (s - mu - share * s)) @ Vt
         B = mu * (G - (L + S - M) / mu) - L + M
         F = G - (L + S - M) / mu
         S = B - mu * np.clip(B / (sigma + mu), -lam, lam)
@@ -111,7 +130,7 @@ def alm(M: Array, *, most: int = 200) -> Iterates:
 
 def ialm(M: Array, *, most: int = 100) -> Iterates:
     """Inexact augmented Lagrange multipliers (Lin, Chen, Ma 2010)."""
-    lam, norm = 1.0 / np.sqrt(max(M.shape)), np.linalg.norm(M, 2)
+    lam, norm = 1.0 / np.sqrt(max(M.shape)), largest(M)
     Y = M / max(norm, np.abs(M).max() / lam)
     mu = 1.25 / norm
     last, L = 1e7 * mu, np.zeros_like(M)

@@ -42,13 +42,14 @@ class Series:
 
 @dataclass(frozen=True)
 class Dots:
-    """The paper's numbers as hollow marks, ours as full ones."""
+    """The paper's numbers as hollow marks, ours as full ones. `hollow` says what hollow marks show if not these."""
 
     labels: Sequence[str]
     series: Sequence[Series]
     what: str
     log: bool = True
     along: str = ""
+    hollow: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,10 @@ class Card:
         What the record shows, in a sentence.
     dots : callable or None
         The picture, from the record; the record's curves where it is None.
+    agreement : str
+        How the claim came out, if not as the numbers of its program did.
+    reason : str
+        The cause of this `agreement`, one of CAUSES.
     """
 
     quote: str
@@ -74,6 +79,8 @@ class Card:
     program: str
     found: str
     dots: Callable[[Record], Dots] | None = None
+    agreement: str = ""
+    reason: str = ""
 
     @property
     def kept(self) -> Record | None:
@@ -83,28 +90,42 @@ class Card:
     @property
     def verdict(self) -> str:
         """How it came out."""
-        return JUDGED[self.program].agreement if self.kept and self.program in JUDGED else "not run yet"
+        if not self.kept or self.program not in JUDGED:
+            return "not run yet"
+        return self.agreement or JUDGED[self.program].agreement
 
     @property
     def cause(self) -> str:
         """Why it is not the same, in one of four words; "" if it is."""
-        return JUDGED[self.program].cause if self.kept and self.program in JUDGED else ""
+        if not self.kept or self.program not in JUDGED:
+            return ""
+        return self.reason if self.agreement else JUDGED[self.program].cause
 
     @property
     def ratio(self) -> str:
-        """Ours over the paper's: the median of all pairs, and the least and the most; "" if the paper has none."""
+        """Ours over the paper's: the median of all pairs, and the least and the most; "" if none are the claim's."""
         if self.kept is None:
             return report.NONE
-        if self.dots is None:
+        if self.dots is None or (dots := self.dots(self.kept)).hollow:
             return ""
         pairs = [
             (a.at, b.at)
-            for series in self.dots(self.kept).series
+            for series in dots.series
             for a, b in zip(series.paper, series.ours, strict=True)
             if a and b and a.at != 0.0
         ]
         ratios = sorted(b / a for a, b in pairs)
-        return f"{median(ratios):.2g} ({ratios[0]:.2g} to {ratios[-1]:.2g})" if ratios else ""
+        if not ratios:
+            return ""
+        spread = f" ({ratios[0]:.2g} to {ratios[-1]:.2g})" if len(ratios) > 1 else ""
+        return f"{median(ratios):.2g}{spread}"
+
+    @property
+    def hollow(self) -> bool:
+        """Are there hollow marks in the picture?"""
+        if self.kept is None or self.dots is None:
+            return False
+        return any(paper is not None for series in self.dots(self.kept).series for paper in series.paper)
 
     def draw(self, path: Path) -> bool:
         """Draw it, if there is something to draw."""
@@ -234,7 +255,7 @@ def marks(path: Path, dots: Dots) -> None:
     ax.spines[["top", "right"]].set_visible(False)
     handles = [Line2D([], [], color=_COLOURS[j], marker="o", ls="", label=s.name) for j, s in enumerate(dots.series)]
     if any(paper is not None for series in dots.series for paper in series.paper):
-        handles.append(Line2D([], [], mfc="none", mec="black", marker="o", ms=9, ls="", label="paper"))
+        handles.append(Line2D([], [], mfc="none", mec="black", marker="o", ms=9, ls="", label=dots.hollow or "paper"))
     figure.legend(handles=handles, loc="outside upper right", ncols=len(handles), frameon=False, fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)

@@ -12,7 +12,7 @@ from sims.catalogue import ITEMS, PAPERS, Item
 from sims.claimed import PAGES
 from sims.common import record, report
 from sims.common.record import Record
-from sims.judged import AGREEMENTS, JUDGED
+from sims.judged import AGREEMENTS, APART, JUDGED, Judgement
 
 UNRUN, NOTHING, CURVES = "not run yet", "nothing to run", "curves"
 FOLDER: Final = Path(__file__).resolve().parents[1] / "docs" / "papers"
@@ -37,7 +37,7 @@ Each claim and each item has one of these verdicts:
 
 | verdict | meaning |
 |---|---|
-| *same* | Our numbers differ from the paper's by no more than our runs differ, or a figure shows what the paper says. |
+| *same* | Our numbers are as near to the paper's as runs are to each other, or what the paper says holds. |
 | *same order* | The methods rank as in the paper, although the numbers differ. |
 | *in part* | Only some of it holds. |
 | *differs* | It does not hold. |
@@ -87,9 +87,14 @@ python -m sims --page                                     # write these pages fr
 """
 
 
+def judgement(item: Item) -> Judgement | None:
+    """How an item is judged: by itself if it is a statement apart from those of the same program."""
+    return APART.get((item.paper, item.name)) or JUDGED.get(item.program or "")
+
+
 def marks(item: Item) -> tuple[str, ...]:
     """In which of MARKS a recorded run is the paper's."""
-    found, judged = record.read(item.program) if item.program else None, JUDGED.get(item.program or "")
+    found, judged = record.read(item.program) if item.program else None, judgement(item)
     if found is None or judged is None:
         return ()
     _, _, repetitions = item.experiment()
@@ -104,7 +109,7 @@ def marks(item: Item) -> tuple[str, ...]:
 
 def possible(item: Item) -> tuple[str, ...]:
     """Those of MARKS that a run could have here: not the paper's data, where these cannot be had."""
-    judged, found = JUDGED.get(item.program or ""), record.read(item.program) if item.program else None
+    judged, found = judgement(item), record.read(item.program) if item.program else None
     if judged is None or found is None:
         return MARKS
     few = bool(item.sets) and item.had < item.sets and len({row["data"] for row in found.table}) >= item.had
@@ -126,7 +131,7 @@ def agreement(item: Item) -> str:
     """What --list and the page say of an item: how it came out, if it has been run."""
     if item.program is None:
         return NOTHING
-    found, judged = record.read(item.program), JUDGED.get(item.program)
+    found, judged = record.read(item.program), judgement(item)
     if found is None or judged is None:
         return UNRUN
     return judged.agreement if found.size == "paper" else f"{judged.agreement}, in small size"
@@ -134,7 +139,7 @@ def agreement(item: Item) -> str:
 
 def why(item: Item) -> str:
     """What differs, and why, where it has been run; and why it has not been run at the paper's size."""
-    judged, found = JUDGED.get(item.program or ""), record.read(item.program) if item.program else None
+    judged, found = judgement(item), record.read(item.program) if item.program else None
     words = []
     if judged is not None and found is not None:
         words = [_sets(item, found), judged.data, judged.size, judged.algorithm, judged.why]
@@ -153,7 +158,7 @@ def _sets(item: Item, found: Record) -> str:
 
 def cause(item: Item) -> str:
     """Why an item is not the same, in one of four words."""
-    judged = JUDGED.get(item.program or "")
+    judged = judgement(item)
     return judged.cause if judged and record.read(str(item.program)) else ""
 
 
@@ -252,8 +257,11 @@ def _claims(page: Paper) -> str:
     for n, card in enumerate(page.cards, start=1):
         verdict = f"**{card.verdict}**" + (f": {card.cause}" if card.cause else "")
         lines.append(_row([f"{n}. {card.quote}", card.ratio or CURVES, verdict]))
-    note = "*Ours / paper* is the median of the ratios of all pairs of numbers, with the smallest and the largest ratio"
-    note += f". *{CURVES}*: the paper prints no numbers." if any(not c.ratio for c in page.cards) else "."
+    note = (
+        "*Ours / paper* compares the numbers in a claim's picture: the median ratio, and the smallest and the largest"
+    )
+    note += f". *{CURVES}*: the paper prints no numbers for it." if any(not c.ratio for c in page.cards) else "."
+    note += " A *message* is one communication round."
     return "\n".join([*lines, "", note, ""])
 
 
@@ -265,7 +273,8 @@ def _card(key: str, number: int, card: Card) -> str:
     if card.kept is not None and (card.dots is not None or card.kept.drawing is not None):
         words = card.kept.title
         if card.dots:
-            words = "the paper's numbers as hollow marks, ours as full marks" if card.ratio else "our numbers"
+            hollow = card.dots(card.kept).hollow or "the paper's numbers"
+            words = f"{hollow} as hollow marks, ours as full marks" if card.hollow else "our numbers"
         lines += [f"![Claim {number}: {words}]({file.relative_to(FOLDER).as_posix()})", ""]
     if card.kept is not None and card.ratio:
         lines += [f"Ours / paper: {card.ratio}.", ""]

@@ -82,8 +82,8 @@ def table4(opts: report.Options) -> report.Found:
         rows.append([case.name, *case.X.shape, *known, case.clients, f"{values[K] / values[K - 1]:.4f}"])
     note = (
         "Of abalone and connect-4 the first 2,114 of 4,177 and 7,990 of 67,557 rows. In these rows the last one-hot "
-        "column of connect-4 is empty, so that a file of them has the paper's 125. In mnist four columns are always 0. "
-        "Nothing here depends on the seed, which only deals the rows."
+        "column of connect-4 is empty, so that a file of them has the paper's 125. In mnist the last four columns are "
+        "always 0. Nothing here depends on the seed, which only deals the rows."
     )
     return report.Found("Table 4: the data sets", rows, note)
 

@@ -297,6 +297,10 @@ class Position:
             now = now.with_chosen_algorithm()
         elif self.role is Role.ALGORITHM:
             now = now._after_algorithm(status, layers)
+            if binding and self.opens and not (roll.whole or roll.chosen):
+                assert now.model.status is not None
+                noted = now.model.status.with_notes([_without_missing(roll)])
+                now = replace(now, model=replace(now.model, status=noted))
             # In some algorithms, the last answers of absent members still count.
             if (
                 self.opens
@@ -331,12 +335,11 @@ class Position:
 
         The other figures of the result are about all members, so a figure about some of them would mislead.
         """
-        model, missing = self.model, sorted(roll.members - roll.others)
+        model = self.model
         assert model.status is not None
-        who = f"client {missing[0]}" if len(missing) == 1 else labels.count(len(missing), "client")
         words = (
-            f"the message {self.stage.name} got no answer from {who}, so the result lacks what this message asks for. "
-            "Start the run again if you need it"
+            f"the message {self.stage.name} got no answer from {_missing_in_words(roll)}, so the result lacks what "
+            "this message asks for. Start the run again if you need it"
         )
         return replace(self, model=replace(model, status=model.status.with_notes([words])))
 
@@ -615,6 +618,23 @@ class Position:
 
 NEWEST: Final = 1000  # the number of latest messages that the history of an endless run keeps
 _MESSAGES: Final = 64  # maximum number of messages in the checkpoint of an endless run
+
+
+def _missing_in_words(roll: Roll) -> str:
+    """Return the members that have not answered the last round, as "client 2" or "3 clients"."""
+    missing = sorted(roll.members - roll.others)
+    return f"client {missing[0]}" if len(missing) == 1 else labels.count(len(missing), "client")
+
+
+def _without_missing(roll: Roll) -> str:
+    """Return the note about members that a run with privacy noise counts, although they have not answered to the end.
+
+    Without noise, the run would return to the opening, and leave them out.
+    """
+    return (
+        f"the last round got no answer from {_missing_in_words(roll)}, so the components are mostly of the rows of the "
+        "others, while the means and the number of rows count all"
+    )
 
 
 def shortened_history(history: History) -> list[dict[str, Any]]:

@@ -143,6 +143,17 @@ def test_a_client_that_comes_after_the_closing_is_not_evaluated():
     assert_squares_outside(result, rows_without(2), measured=True)
 
 
+@every("gone", [False, True])
+def test_a_run_with_noise_says_which_members_have_left(gone):
+    """Its opening cannot be repeated, so that means and numbers of rows stay those of all members."""
+    run, nodes = session("ssi(max_rounds=3)", dp="dp(epsilon=1e6, delta=1e-6, clip=30.0)"), local_clients(SHARDS)
+    step(run, nodes)
+    step(run, nodes)
+    result = drive(run, nodes, present=[0, 1, 3] if gone else None)
+    assert abs(result.n_samples_ - len(X)) < 2
+    assert ("the last round got no answer from client 2, so the components are mostly" in result.status.words) == gone
+
+
 def test_a_set_that_keeps_changing_is_given_up():
     nodes = local_clients(deal(falling(90, 40, seed=1, ratio=1.1), [10] * 9))
     run, here = session(EXACT), list(range(9))

@@ -289,9 +289,9 @@ PAGES: Final = {
     ),
     "personal": Paper(
         "per-pca",
-        "**Partly.** We reproduce the linear rates, the consistency and most test errors (Table 2). For the test "
+        "**Partly.** We reproduce PerPCA's linear rates, its consistency and most test errors (Table 2). For the test "
         "errors, we had to fit the variances of the data, because the paper does not state them. We do not reproduce "
-        "distPCA's test error, nor the runs with too many local components (Table 3, Fig. 7).",
+        "that distPCA is worse, nor the runs with too many local components (Table 3, Fig. 7).",
         "With one local component too many, the paper's Algorithm 1 finds the shared component from half of the "
         "starts. With two or more too many, it finds it from none. (The pages call the paper's global components "
         "shared. ExactPerPCA is this package's own method for the paper's problem and not in the paper.)",

@@ -244,7 +244,7 @@ _PERSONAL_SAID: Final = (
     Item("personal", "Theorem 8", "violations by rounds", "personal/theorem8", "any rows", 0.3, seeds=10),
 )
 _ROBUST: Final = (
-    Item("robust", "Fig. 1", "error by round and time", "robust/fig1", "n=500, 1000, 3000", 38, seeds=1),
+    Item("robust", "Fig. 1", "error by round and time", "robust/fig1", "n=500, 1000, 3000", 30, seeds=5),
     Item("robust", "Fig. 2", "what can be recovered", "robust/zeros", "n=500, 20 cells", 7, seeds=10),
     Item("robust", "Fig. 2, no entry 0", "what can be recovered", "robust/fig2", "n=500, 20 cells", 5, beside=True),
     Item("robust", "Fig. 3", "the spectrum found", "robust/fig3", "n=200, p=2r", 0.3, seeds=10),

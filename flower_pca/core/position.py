@@ -633,7 +633,7 @@ def _without_missing(roll: Roll) -> str:
     """
     return (
         f"the last round got no answer from {_missing_in_words(roll)}, so the components are mostly of the rows of the "
-        "others, while the means and the number of rows count all"
+        "others, the means and the number of rows are of all, and the variances are rough"
     )
 
 

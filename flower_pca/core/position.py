@@ -297,7 +297,7 @@ class Position:
             now = now.with_chosen_algorithm()
         elif self.role is Role.ALGORITHM:
             now = now._after_algorithm(status, layers)
-            if binding and self.opens and not (roll.whole or roll.chosen):
+            if binding and self.opens and not (roll.whole or roll.chosen or roll.fraction < 1.0):
                 assert now.model.status is not None
                 noted = now.model.status.with_notes([_without_missing(roll)])
                 now = replace(now, model=replace(now.model, status=noted))
@@ -633,7 +633,7 @@ def _without_missing(roll: Roll) -> str:
     """
     return (
         f"the last round got no answer from {_missing_in_words(roll)}, so the components are mostly of the rows of the "
-        "others, the means and the number of rows are of all, and the variances are rough"
+        "others, and the variances and their bounds are of neither these rows nor all rows"
     )
 
 

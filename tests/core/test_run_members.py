@@ -143,10 +143,11 @@ def test_a_client_that_comes_after_the_closing_is_not_evaluated():
     assert_squares_outside(result, rows_without(2), measured=True)
 
 
-@every("gone", [False, True])
-def test_a_run_with_noise_says_which_members_have_left(gone):
+@every(("gone", "fraction"), [(False, 1.0), (True, 1.0), (False, 0.5)])
+def test_a_run_with_noise_says_which_members_have_left(gone, fraction):
     """Its opening cannot be repeated, so that means and numbers of rows stay those of all members."""
-    run, nodes = session("ssi(max_rounds=3)", dp="dp(epsilon=1e6, delta=1e-6, clip=30.0)"), local_clients(SHARDS)
+    private = {"dp": "dp(epsilon=1e6, delta=1e-6, clip=30.0)", "fraction": fraction}
+    run, nodes = session("ssi(max_rounds=3)", **private), local_clients(SHARDS)
     step(run, nodes)
     step(run, nodes)
     result = drive(run, nodes, present=[0, 1, 3] if gone else None)

@@ -331,6 +331,23 @@ def test_a_card_that_is_not_the_same_has_its_cause(results, monkeypatch):
     text = page.texts()["local-power.md"]
     assert "| 1. It is small. | curves | **in part**: the data |" in text
     assert "### Claim 1: in part (the data)" in text
+    apart = replace(card, agreement="differs", reason="the paper")
+    assert (apart.verdict, apart.cause) == ("differs", "the paper")
+
+
+def test_every_claim_that_is_judged_apart_is_not_the_same_and_has_a_cause():
+    apart = [card for paper in PAGES.values() for card in paper.cards if card.agreement]
+    assert apart
+    for card in apart:
+        assert card.agreement in set(AGREEMENTS) - {"same"}
+        assert card.reason in CAUSES
+
+
+def test_marks_that_are_not_the_papers_numbers_give_no_ratio_and_are_named():
+    text = page.texts()["over-air.md"]
+    assert "| 1. […] in all the cases, the subspace error saturates" in text
+    assert "sigma as hollow marks, ours as full marks" in text
+    assert all(not card.ratio for card in PAGES["over_air"].cards)
 
 
 @every("program", ["faps/table1", "faps/table2", "faps/table4"])

@@ -30,12 +30,9 @@ def two_thirds(seed: int = 0, n: int = 400) -> list[Array]:
 
 
 def errors_by_differences(
-    shards: list[Array], k: int, *, scaled: bool = False, levels: int = 0, heard: slice = slice(None)
+    shards: list[Array], k: int, *, scaled: bool = False, levels: int = 0
 ) -> tuple[Array, Array, Array, Array]:
-    """The errors of all eigenvectors by differences: what the estimate is where a row counts a little more.
-
-    Rows of sites that are not `heard` count as much as those that are.
-    """
+    """The errors of all eigenvectors by differences: what the estimate is where a row counts a little more."""
     X = np.vstack(shards)
     n = len(X)
 
@@ -53,10 +50,9 @@ def errors_by_differences(
 
     step, whole = 1e-4, np.ones(n)
     moves = np.stack([(estimate(whole + step * row) - estimate(whole - step * row)) / 2.0 for row in np.eye(n)]) / step
-    parts = np.split(moves, np.cumsum([len(S) for S in shards])[:-1])[heard]
-    more = n / sum(len(part) for part in parts)
-    within = more * sum(np.var(part, axis=0, ddof=1) * len(part) for part in parts)
-    between = more * sum(part.sum(axis=0) ** 2 for part in parts) * len(parts) / (len(parts) - 1)
+    parts = np.split(moves, np.cumsum([len(S) for S in shards])[:-1])
+    within = sum(np.var(part, axis=0, ddof=1) * len(part) for part in parts)
+    between = sum(part.sum(axis=0) ** 2 for part in parts) * len(parts) / (len(parts) - 1)
     error, by_site = np.sqrt(within), np.sqrt(between)
     return error[:-1].T, error[-1], by_site[:-1].T, by_site[-1]
 
@@ -94,17 +90,24 @@ def test_nodes_take_what_is_sent_of_a_thousand_columns() -> None:
     assert not any("assumed to be equal" in choice for choice in found.decisions)
 
 
-def test_an_absent_client_does_not_change_standard_errors() -> None:
+@pytest.mark.parametrize("gone", [False, True])
+def test_standard_errors_are_of_all_clients_of_the_opening_or_left_out(gone: bool) -> None:
+    """A client that misses this message is asked once more."""
     shards = two_thirds(n=120)
     found = simulate(
         "covariance",
         shards,
         n_components=2,
         standard_errors=True,
-        fraction=lambda now: [0, 1] if now == 2 else [0, 1, 2],
+        fraction=lambda now: [0, 1] if now == 2 or (gone and now > 2) else [0, 1, 2],
     )
-    assert (found.history[-1].stage, found.history[-1].answered) == ("standard_errors", 2)
-    assert_errors_are(found, errors_by_differences(shards, 2, heard=slice(2)))
+    asked = [record.answered for record in found.history if record.stage == "standard_errors"]
+    assert asked == ([2] if gone else [2, 1])
+    assert ("the message standard_errors got no answer from client 2" in found.status.words) == gone
+    if gone:
+        assert all(getattr(found, name) is None for name in FOUND)
+    else:
+        assert_errors_are(found, errors_by_differences(shards, 2))
 
 
 def test_levels_move_the_roots_of_their_shares() -> None:

@@ -150,3 +150,11 @@ def test_the_singular_values_above_a_limit_are_those_of_all(tau):
     assert np.allclose(values, s[kept], rtol=1e-12)
     assert np.abs((found * values) @ right - reference).max() < 1e-10 * s[0]
     assert np.isclose(pooled.largest(X), s[0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(60, 20), (20, 60)])
+def test_the_largest_singular_value_is_that_of_all_of_any_shape(shape):
+    X = np.random.default_rng(0).standard_normal(shape)
+    assert np.isclose(pooled.largest(X), np.linalg.svd(X, compute_uv=False)[0], rtol=1e-12)
+    found = pooled.above(X, 5.0)[1]
+    assert np.allclose(found, [value for value in np.linalg.svd(X, compute_uv=False) if value > 5.0], rtol=1e-12)

@@ -83,7 +83,7 @@ def above(X: Array, tau: float) -> tuple[Array, Array, Array]:
 
 def largest(X: Array) -> float:
     """The largest singular value."""
-    last = len(X) - 1
+    last = X.shape[1] - 1
     return float(np.sqrt(eigh(X.T @ X, eigvals_only=True, subset_by_index=(last, last))[0]))
 
 

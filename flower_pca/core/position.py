@@ -299,7 +299,7 @@ class Position:
             now = now._after_algorithm(status, layers)
             if binding and self.opens and not (roll.whole or roll.chosen or roll.fraction < 1.0):
                 assert now.model.status is not None
-                noted = now.model.status.with_notes([_without_missing(roll)])
+                noted = now.model.status.with_notes([_of_other_rows(roll)])
                 now = replace(now, model=replace(now.model, status=noted))
             # In some algorithms, the last answers of absent members still count.
             if (
@@ -626,11 +626,16 @@ def _missing_in_words(roll: Roll) -> str:
     return f"client {missing[0]}" if len(missing) == 1 else labels.count(len(missing), "client")
 
 
-def _without_missing(roll: Roll) -> str:
-    """Return the note about members that a run with privacy noise counts, although they have not answered to the end.
+def _of_other_rows(roll: Roll) -> str:
+    """Return the note of a run with privacy noise whose last round was answered by other clients than its opening.
 
-    Without noise, the run would return to the opening, and leave them out.
+    Without noise, the run would return to the opening.
     """
+    if roll.members <= roll.others:
+        return (
+            "the last round was answered by clients that joined after the opening, too, so the components are partly "
+            "of their rows, which the means, the number of rows and the bounds of the variances do not count"
+        )
     return (
         f"the last round got no answer from {_missing_in_words(roll)}, so the components are mostly of the rows of the "
         "others, and the variances and their bounds are of neither these rows nor all rows"

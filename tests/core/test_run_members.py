@@ -155,6 +155,15 @@ def test_a_run_with_noise_says_which_members_have_left(gone, fraction):
     assert ("the last round got no answer from client 2, so the components are mostly" in result.status.words) == gone
 
 
+def test_a_run_with_noise_says_that_clients_have_joined():
+    run, nodes = session("ssi(max_rounds=3)", dp="dp(epsilon=1e6, delta=1e-6, clip=30.0)"), local_clients(SHARDS)
+    step(run, nodes, [0, 1, 2])
+    result = drive(run, nodes)
+    assert abs(result.n_samples_ - len(rows_without(3))) < 2
+    assert "answered by clients that joined after the opening, too, so the components" in result.status.words
+    assert "got no answer" not in result.status.words
+
+
 def test_a_set_that_keeps_changing_is_given_up():
     nodes = local_clients(deal(falling(90, 40, seed=1, ratio=1.1), [10] * 9))
     run, here = session(EXACT), list(range(9))

@@ -54,13 +54,18 @@ def shown_as_text(cell: object) -> object:
 
     A text that looks like a formula gets a leading apostrophe. Numbers are unchanged.
     """
-    if not isinstance(cell, str) or not cell.startswith(_FORMULA_STARTS):
+    if not isinstance(cell, str) or not cell.startswith(_FORMULA_STARTS) or reads_as_number(cell):
         return cell
+    return f"'{cell}"
+
+
+def reads_as_number(text: str) -> bool:
+    """Return whether Python reads a text as a number."""
     try:
-        float(cell)
+        float(text)
     except ValueError:
-        return f"'{cell}"
-    return cell
+        return False
+    return True
 
 
 _NUMBER: Final = r"[-+]?(\d[\d., '\u00a0\u202f]*|[.,]\d+)"
@@ -73,7 +78,6 @@ _KINDS: Final = (
     (rf"[<>=~\u2264\u2265]+\s*{_NUMBER}.*", "a number after a sign such as <"),
     (rf"{_NUMBER}\s*%", "a number with a percent sign"),
     (rf"{_NUMBER}\s*[^\W\d_][^\d]*(\d?)", "a number with a unit"),
-    (r"[-+]?\d+(\.\d+)?", "a number stored as text"),
     (r"[-+\d.,'_ ]+", "a number in an unknown form"),
     (r"#[\w/]+[!?]?", "an error of a spreadsheet"),
 )

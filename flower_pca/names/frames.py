@@ -10,7 +10,7 @@ import numpy as np
 from flower_pca.base.errors import DataError, marked_private
 from flower_pca.base.labels import clean_names, is_missing
 from flower_pca.base.linalg import Array
-from flower_pca.base.shown import kind_of_cell
+from flower_pca.base.shown import kind_of_cell, reads_as_number
 from flower_pca.names.columns import ColumnNames, unusable_columns_error
 
 
@@ -90,6 +90,8 @@ def _numbers(column: Any) -> Any:
     there = [entry for entry in entries if not is_missing(entry)]
     words = [entry for entry in there if not isinstance(entry, Real)]
     if words:
-        return repr(words[0]) if isinstance(words[0], str) else kind_of_cell(words[0])
+        if not isinstance(words[0], str):
+            return kind_of_cell(words[0])
+        return "a number stored as text" if reads_as_number(words[0]) else repr(words[0])
     numbers = [entry if isinstance(entry, Real) else np.nan for entry in entries]
     return np.array(numbers, dtype=np.float64)

@@ -37,7 +37,7 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.labels import clean_name, is_missing
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
-from flower_pca.base.shown import kind_of_cell, shown
+from flower_pca.base.shown import kind_of_cell, reads_as_number, shown
 from flower_pca.names.columns import LONGEST, describe_duplicates, enumeration
 from flower_pca.names.ids import as_text
 from flower_pca.names.table import Table
@@ -416,8 +416,8 @@ def _indicators_of_words(rows: Table, column: str, names: list[str], who: str) -
     if strange and OTHER not in levels:
         row, level = strange[0]
         where = rows.source or rows.site or who
-        got = f"{_kind_of_level(level)} in {rows.place(row)}"
-        raise _unknown_level_error(f"column {column} of {where}", levels, got)
+        kind = "a number" if reads_as_number(level) else kind_of_cell(level)
+        raise _unknown_level_error(f"column {column} of {where}", levels, f"{kind} in {rows.place(row)}")
     into = {OTHER, *(str(cell) for _, cell in strange)}
     return {
         name: _indicator_values(cells, into if level == OTHER else {level})
@@ -448,15 +448,6 @@ def _sum_of_columns(rows: Table, names: Sequence[str]) -> Array:
     if not names:  # The site has no levels, because all values of the column are missing.
         return np.full(len(rows), np.nan)
     return np.asarray(np.sum(_dense_columns(rows, names), axis=1, dtype=np.float64))
-
-
-def _kind_of_level(level: str) -> str:
-    """Describe a level without its content. Unlike the cell of a column of numbers, it may well be a number in text."""
-    try:
-        float(level)
-    except ValueError:
-        return kind_of_cell(level)
-    return "a number"
 
 
 def _unknown_level_error(where: str, levels: Sequence[str], got: str) -> DataError:

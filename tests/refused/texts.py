@@ -181,6 +181,11 @@ TEXT_FILE = [
                 "decimal=','",
                 "must hold numbers, but there is a number in an unknown form in column a (line 3).",
             ),
+            (
+                "a;b\n1,5;2\n3.5;2\n",
+                "decimal=','",
+                "must hold numbers, but there is a number in an unknown form in column a (line 3). Choose other ",
+            ),
             (INDEXED, None, INDEX),
             (
                 pd.DataFrame(NUMBERED).to_csv(),

@@ -51,6 +51,11 @@ class Dots:
     along: str = ""
     hollow: str = ""
 
+    @property
+    def compared(self) -> bool:
+        """Are there hollow marks?"""
+        return any(paper is not None for series in self.series for paper in series.paper)
+
 
 @dataclass(frozen=True)
 class Card:
@@ -119,13 +124,6 @@ class Card:
             return ""
         spread = f" ({ratios[0]:.2g} to {ratios[-1]:.2g})" if len(ratios) > 1 else ""
         return f"{median(ratios):.2g}{spread}"
-
-    @property
-    def hollow(self) -> bool:
-        """Are there hollow marks in the picture?"""
-        if self.kept is None or self.dots is None:
-            return False
-        return any(paper is not None for series in self.dots(self.kept).series for paper in series.paper)
 
     def draw(self, path: Path) -> bool:
         """Draw it, if there is something to draw."""
@@ -254,7 +252,7 @@ def marks(path: Path, dots: Dots) -> None:
     ax.grid(color="#e6e8ec", axis="y")
     ax.spines[["top", "right"]].set_visible(False)
     handles = [Line2D([], [], color=_COLOURS[j], marker="o", ls="", label=s.name) for j, s in enumerate(dots.series)]
-    if any(paper is not None for series in dots.series for paper in series.paper):
+    if dots.compared:
         handles.append(Line2D([], [], mfc="none", mec="black", marker="o", ms=9, ls="", label=dots.hollow or "paper"))
     figure.legend(handles=handles, loc="outside upper right", ncols=len(handles), frameon=False, fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)

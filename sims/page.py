@@ -273,8 +273,9 @@ def _card(key: str, number: int, card: Card) -> str:
     if card.kept is not None and (card.dots is not None or card.kept.drawing is not None):
         words = card.kept.title
         if card.dots:
-            hollow = card.dots(card.kept).hollow or "the paper's numbers"
-            words = f"{hollow} as hollow marks, ours as full marks" if card.hollow else "our numbers"
+            dots = card.dots(card.kept)
+            hollow = dots.hollow or "the paper's numbers"
+            words = f"{hollow} as hollow marks, ours as full marks" if dots.compared else "our numbers"
         lines += [f"![Claim {number}: {words}]({file.relative_to(FOLDER).as_posix()})", ""]
     if card.kept is not None and card.ratio:
         lines += [f"Ours / paper: {card.ratio}.", ""]

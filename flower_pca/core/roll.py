@@ -268,9 +268,9 @@ class Roll:
             if second or self.summed or self.members & self.banned:
                 return self.after_loss(), Attendance.LOST
             return replace(self, came=answered, awaited=self.members - answered), Attendance.AGAIN
-        if call is Audience.COUNTED and answered and not (second or self.summed):
-            if uncounted := self.members - answered - self.banned:
-                return replace(self, came=answered, awaited=uncounted), Attendance.AGAIN
+        once_more = call is Audience.COUNTED and bool(answered) and not (second or self.summed)
+        if once_more and (uncounted := self.members - answered - self.banned):
+            return replace(self, came=answered, awaited=uncounted), Attendance.AGAIN
         roll = self
         if call in _OPENINGS and not second:
             roll = self._with_addressees(call, addressees)
